@@ -1,0 +1,393 @@
+"""Window arithmetic in Python integers: tuples, axes, padding, output sizes, canonical form. No arrays.
+
+Every size formula of the package lives here (and, for the compiled plans that check what they are
+given, once more in ``_kernels/_window.pxd``; a test sweeps the two against each other).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .errors import GeometryError
+
+# Sizes beyond this cannot belong to an array in memory, and would overflow 64-bit arithmetic in the kernels.
+LARGEST = 2**62
+
+
+class Window(NamedTuple):
+    """The windows along one pooled axis: tap ``j`` of output ``o`` is element ``o*stride + j*dilation - before``.
+
+    Negative padding is already turned into ``crop``: `length` is what remains of the axis, `crop` its first element.
+    """
+
+    length: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    out: int
+    crop: int = 0
+
+    @property
+    def extent(self) -> int:
+        """Elements from the first tap to the last, both counted."""
+        return extent(self.kernel, self.dilation)
+
+
+class Geometry(NamedTuple):
+    """A pooling call in integers: the pooled axes, ascending, with one `Window` each."""
+
+    input_shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    windows: tuple[Window, ...]
+    output_shape: tuple[int, ...]
+
+
+class Level(NamedTuple):
+    """One axis of the canonical form: its `window`, and the distance in elements between neighbours in the input and output."""
+
+    window: Window
+    input_stride: int
+    output_stride: int
+
+
+class Canonical(NamedTuple):
+    """``(outer, levels)``: what a kernel sees of a call of any rank. The last level is contiguous in memory."""
+
+    outer: int
+    outer_input_stride: int
+    outer_output_stride: int
+    input_offset: int
+    levels: tuple[Level, ...]
+
+
+# ---------------------------------------------------------------------------------------------- integers and tuples
+
+
+def integer(name: str, value: Any) -> int:
+    """`value` as a Python int; floats, strings and booleans are refused rather than rounded."""
+    if type(value) is int:
+        number = value
+    else:
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = operator.index(value)
+        except TypeError:
+            raise GeometryError(
+                f"{name} must be an integer, got {value!r} of type {type(value).__name__}"
+            ) from None
+    if not -LARGEST <= number <= LARGEST:
+        raise GeometryError(f"{name} is {number}, which no array in memory can reach (the limit is 2**62)")
+    return number
+
+
+def is_integer(value: Any) -> bool:
+    """Whether `value` is meant as one number rather than as one per axis."""
+    return hasattr(type(value), "__index__") and not _is_sequence(value)
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) or (
+        hasattr(value, "__len__")
+        and hasattr(value, "__getitem__")
+        and not isinstance(value, (str, bytes, dict))
+        and getattr(value, "ndim", 1) > 0
+    )
+
+
+def sequence(name: str, value: Any, what: str) -> list[Any]:
+    """`value` as a list of its entries, for arguments that hold one entry per axis."""
+    if not _is_sequence(value):
+        raise GeometryError(f"{name} must be {what}, got {value!r}")
+    return list(value)
+
+
+def _axis_word(count: int) -> str:
+    return "1 pooled axis" if count == 1 else f"{count} pooled axes"
+
+
+def per_axis(name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
+    """One int per pooled axis from an int or a sequence, each at least `least`."""
+    if is_integer(value):
+        numbers = (integer(name, value),) * count
+    else:
+        entries = sequence(name, value, "an integer or one integer per pooled axis")
+        if len(entries) != count:
+            raise GeometryError(
+                f"{name}={tuple(entries)!r} has {len(entries)} entries for {_axis_word(count)}"
+            )
+        numbers = tuple(integer(f"{name}[{i}]", v) for i, v in enumerate(entries))
+    for i, number in enumerate(numbers):
+        if number < least:
+            where = f"{name}[{i}]" if count > 1 else name
+            raise GeometryError(f"{where} is {number}; it must be at least {least}")
+    return numbers
+
+
+def shape_tuple(name: str, value: Any) -> tuple[int, ...]:
+    """A shape: non-negative integers whose product addresses memory."""
+    if is_integer(value):
+        value = (value,)
+    shape = tuple(
+        integer(f"{name}[{i}]", v) for i, v in enumerate(sequence(name, value, "a tuple of integers"))
+    )
+    for i, length in enumerate(shape):
+        if length < 0:
+            raise GeometryError(f"{name}[{i}] is {length}; a length cannot be negative")
+    check_size(name, shape)
+    return shape
+
+
+def check_size(name: str, shape: Sequence[int]) -> None:
+    """Refuse shapes whose flat indices or bytes would not fit 64 bits."""
+    if math.prod(max(length, 1) for length in shape) > LARGEST // 16:
+        raise GeometryError(f"{name} {tuple(shape)} has more elements than memory can address")
+
+
+def normalize_axes(axes: Any, ndim: int, count: int | None) -> tuple[int, ...]:
+    """The pooled axes as non-negative positions, in the order given (``None``: the last `count`)."""
+    if axes is None:
+        assert count is not None
+        if count > ndim:
+            raise GeometryError(
+                f"kernel_size has {count} entries but the input has only {ndim} "
+                f"{'dimension' if ndim == 1 else 'dimensions'}"
+            )
+        return tuple(range(ndim - count, ndim))
+    entries = [axes] if is_integer(axes) else sequence("axes", axes, "an integer or a tuple of integers")
+    if not entries:
+        raise GeometryError("axes is empty; name at least one axis to pool")
+    result = []
+    for i, entry in enumerate(entries):
+        axis = integer(f"axes[{i}]", entry)
+        if not -ndim <= axis < ndim:
+            raise GeometryError(
+                f"axes[{i}] is {axis}, but the input has {ndim} dimensions: {-ndim} to {ndim - 1} are allowed"
+            )
+        result.append(axis % ndim)
+    if len(set(result)) != len(result):
+        raise GeometryError(f"axes={tuple(entries)!r} names an axis more than once")
+    return tuple(result)
+
+
+# ---------------------------------------------------------------------------------------------- output sizes, padding
+
+
+def extent(kernel: int, dilation: int) -> int:
+    """Elements from the first tap of a window to its last, both counted."""
+    return dilation * (kernel - 1) + 1
+
+
+def output_length(
+    length: int, kernel: int, stride: int, dilation: int, before: int, after: int, ceil_mode: bool
+) -> int:
+    """Number of windows along an axis; below 1 where not even one fits. Floor division is exact for any sign."""
+    room = length + before + after - extent(kernel, dilation)
+    out = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (out - 1) * stride >= length + before:
+        out -= 1  # the last window must start inside the input or its left padding
+    return out
+
+
+def padding_pairs(
+    padding: Any,
+    lengths: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[tuple[int, int], ...]:
+    """``(before, after)`` per pooled axis from any accepted form of `padding`; negative entries crop."""
+    count = len(kernel)
+    if isinstance(padding, str):
+        if padding == "valid":
+            return ((0, 0),) * count
+        if padding not in ("same", "same_lower"):
+            raise GeometryError(
+                f'padding={padding!r} is not known; use an integer, pairs, "valid", "same" or "same_lower"'
+            )
+        pairs = []
+        for length, k, s, d in zip(lengths, kernel, stride, dilation, strict=True):
+            windows = -(-length // s)
+            total = max((windows - 1) * s + extent(k, d) - length, 0)
+            small, large = total // 2, total - total // 2
+            pairs.append((small, large) if padding == "same" else (large, small))
+        return tuple(pairs)
+    if is_integer(padding):
+        number = integer("padding", padding)
+        return ((number, number),) * count
+    entries = sequence(
+        "padding", padding, "an integer, one integer or (before, after) pair per pooled axis, or a string"
+    )
+    if len(entries) != count:
+        hint = " (a single axis takes ((before, after),))" if count == 1 and len(entries) == 2 else ""
+        raise GeometryError(
+            f"padding={tuple(entries)!r} has {len(entries)} entries for {_axis_word(count)}{hint}"
+        )
+    pairs = []
+    for i, entry in enumerate(entries):
+        if is_integer(entry):
+            number = integer(f"padding[{i}]", entry)
+            pairs.append((number, number))
+            continue
+        pair = sequence(f"padding[{i}]", entry, "an integer or a (before, after) pair")
+        if len(pair) != 2:
+            raise GeometryError(f"padding[{i}]={tuple(pair)!r} must be an integer or a (before, after) pair")
+        pairs.append((integer(f"padding[{i}][0]", pair[0]), integer(f"padding[{i}][1]", pair[1])))
+    return tuple(pairs)
+
+
+def window_without_tap(window: Window) -> int | None:
+    """The first output along the axis whose taps all fall on padding, or None."""
+    length, kernel, stride, dilation, before, _, out, _ = window
+    # Windows that start at or after 0: the first tap decides, and the last window starts furthest right.
+    first_outside = -(-(length + before) // stride)
+    # Windows that start in the left padding: only a dilation wider than the axis can step over it.
+    starting_left = min(out, -(-before // stride), first_outside)
+    if starting_left > 0:
+        if (kernel - 1) * dilation < before:
+            return 0
+        if dilation > length:
+            period = dilation // math.gcd(stride, dilation)
+            for o in range(min(starting_left, period)):
+                if (o * stride - before) % dilation >= length:
+                    return o
+            # A tap on the lattice lies inside; the window must also be long enough to reach it.
+    return first_outside if first_outside < out else None
+
+
+def pooling_geometry(
+    input_shape: tuple[int, ...],
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    axes: Any = None,
+    *,
+    padding_counts: bool = False,
+) -> Geometry:
+    """Check every geometry argument of a pooling call and compute its windows.
+
+    `padding_counts` says that a window of nothing but padding has a defined value (a sum or a padded average).
+    """
+    ndim = len(input_shape)
+    if not isinstance(ceil_mode, (bool, int)) or ceil_mode not in (0, 1):
+        raise GeometryError(f"ceil_mode must be True or False, got {ceil_mode!r}")
+    if is_integer(kernel_size):
+        integer("kernel_size", kernel_size)
+        if axes is None:
+            raise GeometryError(
+                f"kernel_size={kernel_size!r} does not say how many axes to pool: "
+                f"give a tuple with one entry per pooled axis, or name the axes with axes="
+            )
+        positions = normalize_axes(axes, ndim, None)
+    else:
+        entries = sequence("kernel_size", kernel_size, "a tuple with one integer per pooled axis")
+        if not entries:
+            raise GeometryError("kernel_size is empty; give one entry per pooled axis")
+        positions = normalize_axes(axes, ndim, len(entries))
+    count = len(positions)
+    kernels = per_axis("kernel_size", kernel_size, count, 1)
+    strides = kernels if stride is None else per_axis("stride", stride, count, 1)
+    dilations = per_axis("dilation", dilation, count, 1)
+    lengths = [input_shape[axis] for axis in positions]
+    for axis, length in zip(positions, lengths, strict=True):
+        if length == 0:
+            raise GeometryError(f"axis {axis} has length 0; a pooled axis needs at least one element")
+    pads = padding_pairs(padding, lengths, kernels, strides, dilations)
+
+    windows = {}
+    for axis, length, k, s, d, (pad_before, pad_after) in zip(
+        positions, lengths, kernels, strides, dilations, pads, strict=True
+    ):
+        crop = max(-pad_before, 0)
+        kept = length - crop - max(-pad_after, 0)
+        if kept < 1:
+            raise GeometryError(
+                f"negative padding {(pad_before, pad_after)} crops axis {axis} of length {length} to nothing"
+            )
+        before, after = max(pad_before, 0), max(pad_after, 0)
+        out = output_length(kept, k, s, d, before, after, bool(ceil_mode))
+        if out < 1:
+            raise GeometryError(
+                f"no window fits along axis {axis}: length {length} with padding {(pad_before, pad_after)} is shorter than "
+                f"a window of kernel_size {k} with dilation {d}, which spans {extent(k, d)} elements"
+            )
+        window = Window(kept, k, s, d, before, after, out, crop)
+        if not padding_counts:
+            bad = window_without_tap(window)
+            if bad is not None:
+                raise GeometryError(
+                    f"window {bad} along axis {axis} (length {length}, kernel_size {k}, stride {s}, dilation {d}, "
+                    f"padding {(pad_before, pad_after)}) has no tap inside the input"
+                )
+        windows[axis] = window
+    output_shape = tuple(windows[i].out if i in windows else n for i, n in enumerate(input_shape))
+    check_size("the output shape", output_shape)
+    ascending = tuple(sorted(windows))
+    return Geometry(tuple(input_shape), ascending, tuple(windows[axis] for axis in ascending), output_shape)
+
+
+# ---------------------------------------------------------------------------------------------- canonical form
+
+
+def canonical_form(geometry: Geometry) -> Canonical:
+    """Reduce a call of any rank to ``(outer, levels)``.
+
+    Leading axes that are not pooled merge into `outer`; neighbouring axes without windows merge into one carried
+    level (kernel 1, stride 1); an axis of length 1 that is only carried disappears. A strided or dilated window of a
+    single output keeps no stride, so that no product of two large numbers is left for the kernels.
+    """
+    pooled = dict(zip(geometry.axes, geometry.windows, strict=True))
+    input_stride = output_stride = 1
+    offset = 0
+    levels: list[Level] = []  # innermost first while building
+    for axis in range(len(geometry.input_shape) - 1, -1, -1):
+        length = geometry.input_shape[axis]
+        window = pooled.get(axis, Window(length, 1, 1, 1, 0, 0, length))
+        offset += window.crop * input_stride
+        out = window.out
+        window = window._replace(
+            stride=1 if out == 1 else window.stride, dilation=1 if window.kernel == 1 else window.dilation
+        )
+        inner = levels[-1] if levels else None
+        # two axes can be one if neither is cropped: then their elements follow each other without gaps
+        adjacent = (
+            inner is not None
+            and window.length == length
+            and inner.window.length * inner.input_stride == input_stride
+        )
+        if length == 1 and is_carried(window):
+            pass
+        elif inner is not None and adjacent and is_carried(window) and is_carried(inner.window):
+            merged = length * inner.window.length
+            levels[-1] = inner._replace(window=Window(merged, 1, 1, 1, 0, 0, merged))
+        elif inner is not None and adjacent and is_whole(window) and is_whole(inner.window):
+            merged = length * inner.window.length
+            levels[-1] = inner._replace(window=Window(merged, merged, 1, 1, 0, 0, 1))
+        else:
+            levels.append(Level(window, input_stride, output_stride))
+        input_stride *= length
+        output_stride *= out
+    outer, outer_in, outer_out = 1, input_stride, output_stride
+    if len(levels) > 1 and is_carried(levels[-1].window):
+        top = levels.pop()
+        outer, outer_in, outer_out = top.window.length, top.input_stride, top.output_stride
+    if not levels:
+        levels.append(Level(Window(1, 1, 1, 1, 0, 0, 1), 1, 1))
+    return Canonical(outer, outer_in, outer_out, offset, tuple(reversed(levels)))
+
+
+def is_carried(window: Window) -> bool:
+    """Whether the axis is only carried along: one tap, every element."""
+    return window.kernel == 1 and window.stride == 1 and window.before == 0 and window.out == window.length
+
+
+def is_whole(window: Window) -> bool:
+    """Whether the axis is pooled by one window that is exactly the axis."""
+    return window.kernel == window.length and window.dilation == 1 and window.out == 1 and window.before == 0
