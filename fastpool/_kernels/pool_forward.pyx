@@ -1,0 +1,558 @@
+"""Max pooling over tiles, values only or with flat indices, for every dtype and rank.
+
+A plan (see ``fastpool/_plan.py``) lists the levels of the canonical form, outermost first. A *slot* of a level is one
+of its input positions, holding the pooled block of all inner levels; slots are laid out by stride phase, so that tap j
+of all outputs of a pass is one contiguous run. The walker fills the slots of a level from the level below, innermost
+rows from the input, then runs the level's passes; the last pass of level 0 is stored to the output.
+
+No function here checks windows against arrays: `ForwardPlan` does so once, when it is made, and `run` checks sizes.
+"""
+
+cimport cython
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.string cimport memset
+
+from fastpool._kernels._window cimport window_first_tap, window_is_sound, window_output_length
+
+
+cdef extern from "pool_lanes.h" nogil:
+    enum:
+        FASTPOOL_SLACK_BYTES
+    ctypedef struct fastpool_lanes:
+        int lane_bytes
+        int stored_bytes
+        int64_t lowest
+        void (*fill)(void *, void *, int64_t) noexcept nogil
+        void (*load)(void *, int64_t, const void *, int64_t, int64_t, int64_t, const int64_t *, int, int64_t, int64_t,
+                     int64_t) noexcept nogil
+        void (*reduce)(void *, void *, const void *, const void *, const void *, const void *, const int64_t *,
+                       const int64_t *, int, int64_t) noexcept nogil
+        void (*scan)(void *, int64_t *, const void *, int64_t, int64_t) noexcept nogil
+        void (*store)(void *, int64_t *, const void *, const void *, int64_t, int64_t, const void *, int64_t, int64_t,
+                      const int64_t *) noexcept nogil
+        void (*settle)(int64_t *, const void *, int64_t, int64_t, const int64_t *, int64_t) noexcept nogil
+        void (*put)(void *, void *, int64_t, const void *, int64_t) noexcept nogil
+    int fastpool_choose_lanes(fastpool_lanes *, int, int, int)
+    void fastpool_stream(void *, const void *, int64_t)
+    void fastpool_stream_fence()
+
+
+cdef enum:
+    MAX_LEVELS = 64
+    SCAN_CHUNK = 4096
+
+
+ctypedef struct Pass:
+    # One pass of a level: dst[i] = first maximum over taps of source[i + offset], after temp[i] where `seeded`.
+    bint from_temp
+    bint to_temp
+    bint seeded
+    bint coded
+    int taps
+    int64_t extra       # outputs beyond the tile's that later passes need
+    int64_t *offset     # elements, per tap
+    int64_t *code       # per tap
+
+
+ctypedef struct Level:
+    int64_t length
+    int64_t kernel
+    int64_t stride
+    int64_t dilation
+    int64_t before
+    int64_t out
+    int64_t input_stride
+    int64_t output_stride
+    int64_t tile        # outputs of a full tile
+    int64_t tiles
+    int64_t slots
+    int64_t block       # elements of one slot
+    bint direct         # kernel 1: slots are the result, nothing to pass over
+    int64_t *position   # per slot: input position relative to the tile's first tap
+    int64_t *needed     # per slot: the smallest tile for which it is read
+    int passes
+    Pass *pass_
+    int64_t values_at   # byte offsets into a thread's workspace
+    int64_t codes_at
+    int64_t temp_values_at
+    int64_t temp_codes_at
+
+
+ctypedef struct Tile:
+    int64_t first[MAX_LEVELS]   # first output per level
+    int64_t count[MAX_LEVELS]   # outputs per level
+
+
+ctypedef struct Plan:
+    fastpool_lanes lanes
+    int levels
+    Level level[MAX_LEVELS]
+    int64_t flip
+    bint codes              # indices are wanted, or lanes are not the elements
+    int64_t *table          # code to offset, or NULL where the code is the offset
+    int64_t outer
+    int64_t outer_input
+    int64_t outer_output
+    int64_t input_offset
+    int64_t units_per_outer
+    # innermost level
+    int phases
+    int64_t *residue
+    int64_t rows            # rows loaded at a time
+    bint scan               # long windows along rows are scanned, not passed over
+    int64_t lead            # outputs whose window starts in the padding before the row
+    int64_t *lead_shift
+    int64_t scan_code       # code of one step along the row
+    int64_t group           # outputs of level 0 stored at a time
+    int64_t result_values_at
+    int64_t result_codes_at
+    int64_t stage           # outputs gathered before they are streamed to memory, 0 to store them directly
+    int64_t stage_values_at
+    int64_t stage_indices_at
+    int64_t workspace_bytes
+
+
+ctypedef struct Output:
+    # Where finished rows go: straight to the arrays, or, staged, in contiguous stretches past the caches.
+    uint8_t *y
+    int64_t *indices
+    uint8_t *stage_y
+    int64_t *stage_indices
+    int64_t place           # of the first staged output
+    int64_t staged
+
+
+cdef inline int64_t rounded(int64_t size) noexcept nogil:
+    return (size + 63) // 64 * 64
+
+
+cdef inline void *at(void *base, int64_t offset) noexcept nogil:
+    return <void *>((<uint8_t *>base) + offset)
+
+
+cdef void run_passes(const Plan *p, const Level *level, int first, int last, int64_t outputs, int64_t extra_elements,
+                     void *work, void *src, void *src_codes, void *dst, void *dst_codes) noexcept nogil:
+    """Passes [first, last) of a level over `outputs` outputs whose slots start at src."""
+    cdef const Pass *step
+    cdef void *temp = at(work, level.temp_values_at)
+    cdef void *temp_codes = at(work, level.temp_codes_at) if p.codes else NULL
+    cdef int i
+    for i in range(first, last):
+        step = &level.pass_[i]
+        p.lanes.reduce(
+            temp if step.to_temp else dst,
+            NULL if not p.codes else (temp_codes if step.to_temp else dst_codes),
+            temp if step.from_temp else src,
+            NULL if not (p.codes and step.coded) else (temp_codes if step.from_temp else src_codes),
+            temp if step.seeded else NULL,
+            temp_codes if step.seeded else NULL,
+            step.offset,
+            step.code,
+            step.taps,
+            (outputs + step.extra) * level.block + extra_elements,
+        )
+
+
+cdef void scan_row(const Plan *p, const uint8_t *row, const Tile *tile, void *work, void *dst, void *dst_codes) noexcept nogil:
+    """The innermost axis by scanning each window from the input: few long windows that hardly overlap."""
+    cdef const Level *leaf = &p.level[p.levels - 1]
+    cdef void *lanes = at(work, leaf.values_at)
+    cdef int64_t zero = 0
+    cdef int64_t w, start, begin, end, chunk, where
+    cdef int64_t best = 0    # room for any lane type
+    for w in range(tile.count[p.levels - 1]):
+        start = (tile.first[p.levels - 1] + w) * leaf.stride - leaf.before
+        begin = start if start > 0 else 0
+        end = start + leaf.kernel
+        if end > leaf.length:
+            end = leaf.length
+        where = -1
+        while begin < end:
+            chunk = end - begin if end - begin < SCAN_CHUNK else SCAN_CHUNK
+            p.lanes.load(lanes, 0, row, leaf.length, begin, 1, &zero, 1, chunk, p.flip, p.lanes.lowest)
+            p.lanes.scan(&best, &where, lanes, begin - start, chunk)
+            begin += chunk
+        p.lanes.put(dst, dst_codes, w, &best, where * p.scan_code)
+
+
+cdef void walk_rows(const Plan *p, const uint8_t *x, const Tile *tile, void *work, void *slots, void *slot_codes) noexcept nogil:
+    """Fill the slots of the last but one level: rows of the input, pooled along the innermost axis, some at a time."""
+    cdef int at_level = p.levels - 2
+    cdef const Level *level = &p.level[at_level]
+    cdef const Level *leaf = &p.level[at_level + 1]
+    cdef int64_t pitch = level.block
+    cdef int64_t bytes = p.lanes.lane_bytes
+    cdef int64_t origin = tile.first[at_level] * level.stride - level.before
+    cdef int64_t start = tile.first[at_level + 1] * leaf.stride - leaf.before
+    cdef int64_t chunk, row, slot, position, phase
+    cdef void *lanes
+    cdef void *row_codes
+    cdef void *raw = at(work, leaf.values_at)
+    cdef bint any_needed
+    chunk = 0
+    while chunk < level.slots:
+        any_needed = False
+        for row in range(min(p.rows, level.slots - chunk)):
+            slot = chunk + row
+            if level.needed[slot] > tile.count[at_level]:
+                continue
+            any_needed = True
+            position = origin + level.position[slot]
+            row_codes = at(slot_codes, slot * pitch * bytes) if p.codes else NULL
+            if leaf.direct or p.scan:
+                lanes = at(slots, slot * pitch * bytes)
+                if position < 0 or position >= level.length:
+                    p.lanes.fill(lanes, row_codes, pitch)
+                elif p.scan:
+                    scan_row(p, x + position * level.input_stride * p.lanes.stored_bytes, tile, work, lanes, row_codes)
+                else:
+                    p.lanes.load(lanes, 0, x + position * level.input_stride * p.lanes.stored_bytes, leaf.length, start,
+                                 leaf.stride, p.residue, 1, pitch, p.flip, p.lanes.lowest)
+            else:
+                lanes = at(raw, row * pitch * bytes)
+                if position < 0 or position >= level.length:
+                    for phase in range(p.phases):
+                        p.lanes.fill(at(lanes, phase * p.rows * pitch * bytes), NULL, pitch)
+                else:
+                    p.lanes.load(lanes, p.rows * pitch, x + position * level.input_stride * p.lanes.stored_bytes,
+                                 leaf.length, start, leaf.stride, p.residue, p.phases, pitch, p.flip, p.lanes.lowest)
+        if any_needed and not (leaf.direct or p.scan):
+            run_passes(p, leaf, 0, leaf.passes, 0, min(p.rows, level.slots - chunk) * pitch, work, raw, NULL,
+                       at(slots, chunk * pitch * bytes), at(slot_codes, chunk * pitch * bytes) if p.codes else NULL)
+        chunk += p.rows
+
+
+cdef void walk(const Plan *p, int at_level, const uint8_t *x, const Tile *tile, void *work, void *dst, void *dst_codes) noexcept nogil:
+    """The pooled block of levels `at_level` and inner, into dst; level 0 leaves its last pass to `store_tile`."""
+    cdef const Level *level = &p.level[at_level]
+    cdef int64_t bytes = p.lanes.lane_bytes
+    cdef void *slots = dst
+    cdef void *slot_codes = dst_codes
+    cdef int64_t origin, slot, position
+    cdef int last
+    if not level.direct:
+        slots = at(work, level.values_at)
+        slot_codes = at(work, level.codes_at) if p.codes else NULL
+    if at_level == p.levels - 2:
+        walk_rows(p, x, tile, work, slots, slot_codes)
+    else:
+        origin = tile.first[at_level] * level.stride - level.before
+        for slot in range(level.slots):
+            if level.needed[slot] > tile.count[at_level]:
+                continue
+            position = origin + level.position[slot]
+            if position < 0 or position >= level.length:
+                p.lanes.fill(at(slots, slot * level.block * bytes),
+                             at(slot_codes, slot * level.block * bytes) if p.codes else NULL, level.block)
+            else:
+                walk(p, at_level + 1, x + position * level.input_stride * p.lanes.stored_bytes, tile, work,
+                     at(slots, slot * level.block * bytes),
+                     at(slot_codes, slot * level.block * bytes) if p.codes else NULL)
+    if not level.direct:
+        last = level.passes - 1 if at_level == 0 else level.passes
+        run_passes(p, level, 0, last, tile.count[at_level], 0, work, slots, slot_codes, dst, dst_codes)
+
+
+cdef void flush(const Plan *p, Output *output) noexcept nogil:
+    """Stream what is staged to its place."""
+    fastpool_stream(output.y + output.place * p.lanes.stored_bytes, output.stage_y, output.staged * p.lanes.stored_bytes)
+    if output.indices != NULL:
+        fastpool_stream(output.indices + output.place, output.stage_indices, output.staged * 8)
+    output.place += output.staged
+    output.staged = 0
+
+
+cdef void store_row(const Plan *p, const Tile *tile, const void *values, const void *codes, const uint8_t *x,
+                    Output *output, int64_t place, int64_t base, int64_t shift) noexcept nogil:
+    """One finished row; x is the whole input, `place` counts outputs, `base` is the index of the row's first tap."""
+    cdef const Level *leaf = &p.level[p.levels - 1]
+    cdef int64_t first = tile.first[p.levels - 1]
+    cdef int64_t count = tile.count[p.levels - 1]
+    cdef int64_t *indices = NULL
+    cdef uint8_t *y
+    if p.stage:
+        if output.place + output.staged != place or output.staged + count > p.stage:
+            flush(p, output)
+            output.place = place
+        y = output.stage_y + output.staged * p.lanes.stored_bytes
+        if output.indices != NULL:
+            indices = output.stage_indices + output.staged
+        output.staged += count
+    else:
+        y = output.y + place * p.lanes.stored_bytes
+        if output.indices != NULL:
+            indices = output.indices + place
+    p.lanes.store(y, indices, values, codes, count, p.flip, x, base + first * leaf.stride - leaf.before, leaf.stride, p.table)
+    if indices != NULL and (shift != 0 or first < p.lead):
+        p.lanes.settle(indices, values, count, shift, p.lead_shift + first if first < p.lead else NULL,
+                       p.lead - first if first < p.lead else 0)
+
+
+cdef void store_rows(const Plan *p, int at_level, int64_t begin, int64_t end, const Tile *tile, const void *values,
+                     const void *codes, const uint8_t *x, Output *output, int64_t place, int64_t base, int64_t shift) noexcept nogil:
+    """Store outputs [begin, end) of a level and all of the inner ones."""
+    cdef const Level *level = &p.level[at_level]
+    cdef int64_t skip, i, o
+    for i in range(begin, end):
+        o = tile.first[at_level] + i
+        skip = (i - begin) * level.block * p.lanes.lane_bytes
+        if at_level == p.levels - 2:
+            store_row(p, tile, at(<void *>values, skip), at(<void *>codes, skip) if p.codes else NULL, x, output,
+                      place + i * level.output_stride, base + (o * level.stride - level.before) * level.input_stride,
+                      shift + window_first_tap(o, level.stride, level.dilation, level.before) * level.dilation * level.input_stride)
+        else:
+            store_rows(p, at_level + 1, 0, tile.count[at_level + 1], tile, at(<void *>values, skip),
+                       at(<void *>codes, skip) if p.codes else NULL, x, output,
+                       place + i * level.output_stride, base + (o * level.stride - level.before) * level.input_stride,
+                       shift + window_first_tap(o, level.stride, level.dilation, level.before) * level.dilation * level.input_stride)
+
+
+cdef void run_unit(const Plan *p, int64_t unit, const uint8_t *x, uint8_t *y, int64_t *indices, void *work) noexcept nogil:
+    """One tile of one outer index, from input to output."""
+    cdef Tile tile
+    cdef Output output
+    cdef const Level *level
+    cdef int64_t outer = unit // p.units_per_outer
+    cdef int64_t rest = unit % p.units_per_outer
+    cdef int64_t place = outer * p.outer_output
+    cdef int64_t base = outer * p.outer_input + p.input_offset
+    cdef int64_t begin, end
+    cdef int i
+    cdef void *result = at(work, p.result_values_at)
+    cdef void *result_codes = at(work, p.result_codes_at) if p.codes else NULL
+    for i in range(p.levels - 1, -1, -1):
+        level = &p.level[i]
+        tile.first[i] = rest % level.tiles * level.tile
+        tile.count[i] = min(level.tile, level.out - tile.first[i])
+        rest = rest // level.tiles
+        place += tile.first[i] * level.output_stride
+    output.y = y
+    output.indices = indices
+    output.stage_y = <uint8_t *>at(work, p.stage_values_at)
+    output.stage_indices = <int64_t *>at(work, p.stage_indices_at)
+    output.place = place
+    output.staged = 0
+    level = &p.level[0]
+    walk(p, 0, x + base * p.lanes.stored_bytes, &tile, work, result, result_codes)
+    if level.direct:
+        store_rows(p, 0, 0, tile.count[0], &tile, result, result_codes, x, &output, place, base, 0)
+    else:
+        begin = 0
+        while begin < tile.count[0]:
+            end = min(begin + p.group, tile.count[0])
+            run_last_pass(p, begin, end - begin, work, result, result_codes)
+            store_rows(p, 0, begin, end, &tile, result, result_codes, x, &output, place, base, 0)
+            begin = end
+    if p.stage:
+        flush(p, &output)
+        fastpool_stream_fence()
+
+
+cdef void run_last_pass(const Plan *p, int64_t begin, int64_t count, void *work, void *result, void *result_codes) noexcept nogil:
+    """The last pass of level 0 for some outputs, while the result stays in the first-level cache."""
+    cdef const Level *level = &p.level[0]
+    cdef const Pass *step = &level.pass_[level.passes - 1]
+    cdef int64_t skip = begin * level.block * p.lanes.lane_bytes
+    cdef void *src = at(work, (level.temp_values_at if step.from_temp else level.values_at) + skip)
+    cdef void *codes = at(work, (level.temp_codes_at if step.from_temp else level.codes_at) + skip) if p.codes else NULL
+    p.lanes.reduce(
+        result, result_codes, src, codes if step.coded else NULL,
+        at(work, level.temp_values_at + skip) if step.seeded else NULL,
+        at(work, level.temp_codes_at + skip) if step.seeded and p.codes else NULL,
+        step.offset, step.code, step.taps, count * level.block,
+    )
+
+
+cdef int64_t *copied(object numbers) except NULL:
+    """A C array of Python integers."""
+    cdef Py_ssize_t n = len(numbers)
+    cdef int64_t *array = <int64_t *>PyMem_RawMalloc(max(n, 1) * sizeof(int64_t))
+    cdef Py_ssize_t i
+    if array == NULL:
+        raise MemoryError
+    try:
+        for i in range(n):
+            array[i] = numbers[i]
+    except BaseException:
+        PyMem_RawFree(array)
+        raise
+    return array
+
+
+cdef class ForwardPlan:
+    """A forward plan in C, made once per geometry and dtype, and run on any arrays of that shape."""
+
+    cdef Plan plan
+    cdef int64_t input_bytes
+    cdef int64_t output_elements
+    cdef readonly int64_t units
+    cdef readonly int64_t workspace_bytes
+
+    def __cinit__(self, spec):
+        memset(&self.plan, 0, sizeof(Plan))
+        self.fill_in(spec)
+
+    def __dealloc__(self):
+        cdef int i, j
+        for i in range(self.plan.levels):
+            PyMem_RawFree(self.plan.level[i].position)
+            PyMem_RawFree(self.plan.level[i].needed)
+            if self.plan.level[i].pass_ != NULL:
+                for j in range(self.plan.level[i].passes):
+                    PyMem_RawFree(self.plan.level[i].pass_[j].offset)
+                    PyMem_RawFree(self.plan.level[i].pass_[j].code)
+                PyMem_RawFree(self.plan.level[i].pass_)
+        PyMem_RawFree(self.plan.residue)
+        PyMem_RawFree(self.plan.lead_shift)
+        PyMem_RawFree(self.plan.table)
+
+    cdef int fill_in(self, spec) except -1:
+        cdef Plan *p = &self.plan
+        cdef Level *level
+        cdef Level *leaf
+        cdef int64_t bytes, size, o, temp_slots
+        cdef int i
+        form = spec.form
+        if fastpool_choose_lanes(&p.lanes, spec.kind, spec.stored_bytes, spec.lane_bytes) != 0:
+            raise ValueError(f"no lanes of {spec.lane_bytes} bytes for elements of {spec.stored_bytes} bytes, kind {spec.kind}")
+        if not 2 <= len(form.levels) <= MAX_LEVELS:
+            raise ValueError(f"a plan has 2 to {MAX_LEVELS} levels, not {len(form.levels)}")
+        p.flip = spec.flip
+        p.codes = spec.codes
+        p.outer = form.outer
+        p.outer_input = form.outer_input_stride
+        p.outer_output = form.outer_output_stride
+        p.input_offset = form.input_offset
+        p.rows = spec.rows
+        p.scan = spec.scan
+        p.group = spec.group
+        p.scan_code = spec.scan_code
+        p.residue = copied(spec.residues)
+        p.phases = len(spec.residues)
+        if spec.table is not None:
+            p.table = copied(spec.table)
+        bytes = p.lanes.lane_bytes
+        p.units_per_outer = 1
+        self.input_bytes = spec.input_elements * p.lanes.stored_bytes
+        self.output_elements = spec.output_elements
+        for i in range(len(form.levels)):
+            level = &p.level[i]
+            p.levels = i + 1
+            self.fill_level(level, form.levels[i], spec.levels[i])
+            p.units_per_outer *= level.tiles
+        self.units = p.outer * p.units_per_outer
+        leaf = &p.level[p.levels - 1]
+        p.lead = min(leaf.out, (leaf.before + leaf.stride - 1) // leaf.stride)
+        p.lead_shift = copied([window_first_tap(o, leaf.stride, leaf.dilation, leaf.before) * leaf.dilation for o in range(p.lead)])
+
+        # a thread's workspace: per level its slots and its temporary, then the result of level 0
+        size = 0
+        for i in range(p.levels):
+            level = &p.level[i]
+            temp_slots = spec.levels[i].temp_elements
+            level.values_at = size
+            if i == p.levels - 1:
+                size += rounded(spec.raw_elements * bytes + FASTPOOL_SLACK_BYTES)
+            elif not level.direct:
+                size += rounded(level.slots * level.block * bytes + FASTPOOL_SLACK_BYTES)
+                level.codes_at = size
+                if p.codes:
+                    size += rounded(level.slots * level.block * bytes + FASTPOOL_SLACK_BYTES)
+            level.temp_values_at = size
+            if temp_slots:
+                size += rounded(temp_slots * bytes + FASTPOOL_SLACK_BYTES)
+                level.temp_codes_at = size
+                if p.codes:
+                    size += rounded(temp_slots * bytes + FASTPOOL_SLACK_BYTES)
+        p.result_values_at = size
+        size += rounded(spec.result_elements * bytes + FASTPOOL_SLACK_BYTES)
+        p.result_codes_at = size
+        if p.codes:
+            size += rounded(spec.result_elements * bytes + FASTPOOL_SLACK_BYTES)
+        p.stage = spec.stage
+        p.stage_values_at = size
+        size += rounded(p.stage * p.lanes.stored_bytes)
+        p.stage_indices_at = size
+        if p.codes:
+            size += rounded(p.stage * 8)
+        p.workspace_bytes = size
+        self.workspace_bytes = size
+        return 0
+
+    cdef int fill_level(self, Level *level, form, spec) except -1:
+        cdef int j
+        cdef Pass *step
+        window = form.window
+        level.length = window.length
+        level.kernel = window.kernel
+        level.stride = window.stride
+        level.dilation = window.dilation
+        level.before = window.before
+        level.out = window.out
+        if not window_is_sound(level.length, level.kernel, level.stride, level.dilation, level.before, window.after, level.out):
+            raise ValueError(f"{window} does not lie on its axis")
+        level.input_stride = form.input_stride
+        level.output_stride = form.output_stride
+        level.tile = spec.tile
+        level.tiles = (level.out + level.tile - 1) // level.tile
+        level.slots = len(spec.positions)
+        level.block = spec.block
+        level.direct = spec.direct
+        level.position = copied(spec.positions)
+        level.needed = copied(spec.needed)
+        level.pass_ = <Pass *>PyMem_RawMalloc(max(len(spec.passes), 1) * sizeof(Pass))
+        if level.pass_ == NULL:
+            raise MemoryError
+        memset(level.pass_, 0, max(len(spec.passes), 1) * sizeof(Pass))
+        for j in range(len(spec.passes)):
+            level.passes = j + 1
+            step = &level.pass_[j]
+            step.from_temp = spec.passes[j].from_temp
+            step.to_temp = spec.passes[j].to_temp
+            step.seeded = spec.passes[j].seeded
+            step.coded = spec.passes[j].coded
+            step.extra = spec.passes[j].extra
+            step.taps = len(spec.passes[j].offsets)
+            step.offset = copied(spec.passes[j].offsets)
+            step.code = copied(spec.passes[j].codes)
+        return 0
+
+    def run(self, const uint8_t[::1] x, uint8_t[::1] y, int64_t[::1] indices, int threads):
+        """Pool the bytes of x into y and, where not None, flat indices; `threads` > 1 opens a parallel region."""
+        cdef Plan *p = &self.plan
+        cdef int64_t *index = NULL
+        cdef int64_t unit, chunk
+        cdef uint8_t *work
+        cdef uint8_t *aligned
+        cdef int64_t each = p.workspace_bytes
+        cdef int64_t units = self.units
+        if x.shape[0] != self.input_bytes or y.shape[0] != self.output_elements * p.lanes.stored_bytes:
+            raise ValueError("the arrays are not of the plan's size")
+        if indices is not None:
+            if indices.shape[0] != self.output_elements or not p.codes:
+                raise ValueError("the indices are not of the plan's size")
+            if self.output_elements:
+                index = &indices[0]
+        if self.output_elements == 0:
+            return
+        threads = <int>max(1, min(threads, units))
+        work = <uint8_t *>PyMem_RawMalloc(<size_t>(each * threads + 64))
+        if work == NULL:
+            raise MemoryError(f"a workspace of {each * threads} bytes")
+        aligned = <uint8_t *>((<uintptr_t>work + 63) // 64 * 64)
+        if threads == 1:
+            with nogil:
+                for unit in range(units):
+                    run_unit(p, unit, &x[0], &y[0], index, aligned)
+        else:
+            chunk = max(1, units // (16 * threads))
+            for unit in prange(units, nogil=True, num_threads=threads, schedule="dynamic", chunksize=chunk):
+                run_unit(p, unit, &x[0], &y[0], index, aligned + threadid() * each)
+        PyMem_RawFree(work)
+
+
+def output_length(int64_t length, int64_t kernel, int64_t stride, int64_t dilation, int64_t before, int64_t after, bint ceil_mode):
+    """The compiled twin of ``fastpool._geometry.output_length`` (0 where no window fits), for the test that sweeps both."""
+    return window_output_length(length, kernel, stride, dilation, before, after, ceil_mode)

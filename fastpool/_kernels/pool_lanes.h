@@ -1,0 +1,236 @@
+/* Lane primitives of the pooling kernels, shared by every instruction-set build of pool_forward.pyx.
+ *
+ * A lane holds one value of a window's running maximum, and beside it a code of the same width that says which tap it
+ * came from. Everything here works on long contiguous runs: the walker in pool_forward.pyx lays tiles out so that tap j
+ * of *all* outputs of a pass is one run at a constant offset.
+ *
+ * GCC and Clang vector types keep the running maximum of a whole chain of taps in registers; GCC turns the bit selects
+ * below into blends (AVX2) and masked moves (AVX-512). Other compilers get the same code with one lane per "vector".
+ *
+ * The rule of a maximum: a later tap replaces the earlier only if it is greater, or is NaN while the earlier is not.
+ * So the first of several equal taps wins, and the first NaN. Minima are maxima of order-reversed values, see `flip`.
+ */
+#ifndef FASTPOOL_POOL_LANES_H
+#define FASTPOOL_POOL_LANES_H
+
+#include <limits.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define FASTPOOL_VECTORS 1
+#define FASTPOOL_INLINE static inline __attribute__((always_inline))
+#define FASTPOOL_RESTRICT __restrict__
+#if defined(__AVX512BW__)
+#define FASTPOOL_VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define FASTPOOL_VECTOR_BYTES 32
+#else
+#define FASTPOOL_VECTOR_BYTES 16
+#endif
+#else
+#define FASTPOOL_VECTORS 0
+#define FASTPOOL_INLINE static inline
+#define FASTPOOL_RESTRICT __restrict
+#define FASTPOOL_VECTOR_BYTES 16
+#endif
+
+/* Elements that a pass may read or write beyond the end of a run: buffers are allocated with this much to spare. */
+#define FASTPOOL_SLACK_BYTES (4 * FASTPOOL_VECTOR_BYTES)
+
+/* How stored elements become lanes. */
+enum { FASTPOOL_INTEGER = 0, FASTPOOL_FLOAT = 1, FASTPOOL_HALF = 2 };
+
+typedef struct {
+    int lane_bytes;
+    int stored_bytes;
+    int64_t lowest; /* bits of the lane that never wins: what padding holds */
+    /* n lanes of the value that never wins; its codes are 0 */
+    void (*fill)(void *values, void *codes, int64_t n);
+    /* one row into `phases` runs of lanes, `pitch` lanes apart; run p, place q is element start + q*stride + residue[p] */
+    void (*load)(void *lanes, int64_t pitch, const void *row, int64_t length, int64_t start, int64_t stride,
+                 const int64_t *residue, int phases, int64_t count, int64_t flip, int64_t lowest);
+    /* dst[i] = first maximum over taps j of src[i + offset[j]], after `seed[i]` where given */
+    void (*reduce)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
+                   const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n);
+    /* continue the maximum of one long window (value, position) over n more lanes whose first is at `position` */
+    void (*scan)(void *value, int64_t *where, const void *lanes, int64_t position, int64_t n);
+    /* a finished row: values to y, flat indices to indices (NULL: values only) */
+    void (*store)(void *y, int64_t *indices, const void *values, const void *codes, int64_t n, int64_t flip,
+                  const void *x, int64_t base, int64_t step, const int64_t *table);
+    /* add `shift[i]` to the index of every lane that holds the value of padding */
+    void (*settle)(int64_t *indices, const void *values, int64_t n, int64_t row_shift, const int64_t *shift, int64_t shifts);
+    /* put a code or a value where a scan found it */
+    void (*put)(void *values, void *codes, int64_t i, const void *value, int64_t code);
+} fastpool_lanes;
+
+/* float16 and bfloat16 become integers of the same order: sign and magnitude to two's complement (so -0.0 ties 0.0),
+ * and every NaN the largest of all (so the first NaN wins). `flip` carries the bits of infinity, negated for minima. */
+FASTPOOL_INLINE int16_t fastpool_half_key(int16_t bits, int16_t infinity, int16_t sign) {
+    int16_t magnitude = bits & 0x7fff;
+    int16_t negative = (int16_t)((bits >> 15) ^ sign);
+    int16_t key = (int16_t)((magnitude ^ negative) - negative);
+    return magnitude > infinity ? INT16_MAX : key;
+}
+
+/* Copy past the caches, in whole lines: a large output would otherwise be read before it is written, and push out the
+ * input. Lines that the run only touches in part are stored as usual. fastpool_stream_fence() ends a series. */
+#if defined(__SSE2__)
+#include <immintrin.h>
+static void fastpool_stream(void *to, const void *from, int64_t bytes) {
+    char *dst = to;
+    const char *src = from;
+    int64_t head = (int64_t)(-(uintptr_t)dst & 63);
+    if (head > bytes) head = bytes;
+    memcpy(dst, src, (size_t)head);
+    dst += head, src += head, bytes -= head;
+    for (; bytes >= 64; dst += 64, src += 64, bytes -= 64) {
+#if defined(__AVX512F__)
+        _mm512_stream_si512((void *)dst, _mm512_loadu_si512((const void *)src));
+#elif defined(__AVX2__)
+        _mm256_stream_si256((void *)dst, _mm256_loadu_si256((const void *)src));
+        _mm256_stream_si256((void *)(dst + 32), _mm256_loadu_si256((const void *)(src + 32)));
+#else
+        for (int i = 0; i < 64; i += 16) _mm_stream_si128((void *)(dst + i), _mm_loadu_si128((const void *)(src + i)));
+#endif
+    }
+    memcpy(dst, src, (size_t)bytes);
+}
+FASTPOOL_INLINE void fastpool_stream_fence(void) { _mm_sfence(); }
+#else
+static void fastpool_stream(void *to, const void *from, int64_t bytes) { memcpy(to, from, (size_t)bytes); }
+FASTPOOL_INLINE void fastpool_stream_fence(void) {}
+#endif
+
+#define FASTPOOL_PASTE_(a, b) a##b
+#define FASTPOOL_PASTE(a, b) FASTPOOL_PASTE_(a, b)
+
+#define LANE int8_t
+#define CODE int8_t
+#define SUFFIX _i8
+#define LOWEST INT8_MIN
+#include "pool_lanes_template.h"
+
+#define LANE int16_t
+#define CODE int16_t
+#define SUFFIX _i16
+#define LOWEST INT16_MIN
+#include "pool_lanes_template.h"
+
+#define LANE int32_t
+#define CODE int32_t
+#define SUFFIX _i32
+#define LOWEST INT32_MIN
+#include "pool_lanes_template.h"
+
+#define LANE int64_t
+#define CODE int64_t
+#define SUFFIX _i64
+#define LOWEST INT64_MIN
+#include "pool_lanes_template.h"
+
+#define LANE float
+#define CODE int32_t
+#define SUFFIX _f32
+#define LOWEST (-INFINITY)
+#define FLOATING
+#include "pool_lanes_template.h"
+
+#define LANE double
+#define CODE int64_t
+#define SUFFIX _f64
+#define LOWEST (-INFINITY)
+#define FLOATING
+#include "pool_lanes_template.h"
+
+#define STORED int8_t
+#define LANE_BITS int8_t
+#define CODE_BITS uint8_t
+#define SUFFIX _8_8
+#include "pool_rows_template.h"
+
+#define STORED int8_t
+#define LANE_BITS int16_t
+#define CODE_BITS uint16_t
+#define SUFFIX _8_16
+#include "pool_rows_template.h"
+
+#define STORED int8_t
+#define LANE_BITS int32_t
+#define CODE_BITS uint32_t
+#define SUFFIX _8_32
+#include "pool_rows_template.h"
+
+#define STORED int16_t
+#define LANE_BITS int16_t
+#define CODE_BITS uint16_t
+#define SUFFIX _16_16
+#include "pool_rows_template.h"
+
+#define STORED int16_t
+#define LANE_BITS int32_t
+#define CODE_BITS uint32_t
+#define SUFFIX _16_32
+#include "pool_rows_template.h"
+
+#define STORED int32_t
+#define LANE_BITS int32_t
+#define CODE_BITS uint32_t
+#define SUFFIX _32_32
+#include "pool_rows_template.h"
+
+#define STORED int64_t
+#define LANE_BITS int64_t
+#define CODE_BITS uint64_t
+#define SUFFIX _64_64
+#include "pool_rows_template.h"
+
+#define STORED int16_t
+#define LANE_BITS int16_t
+#define CODE_BITS uint16_t
+#define SUFFIX _half_16
+#define HALF
+#include "pool_rows_template.h"
+
+#define STORED int16_t
+#define LANE_BITS int32_t
+#define CODE_BITS uint32_t
+#define SUFFIX _half_32
+#define HALF
+#include "pool_rows_template.h"
+
+#define LANES(lane, rows, low)                                                                                         \
+    do {                                                                                                               \
+        lanes->lowest = (low);                                                                                         \
+        lanes->fill = fill_##lane;                                                                                     \
+        lanes->reduce = reduce_##lane;                                                                                 \
+        lanes->scan = scan_##lane;                                                                                     \
+        lanes->settle = settle_##lane;                                                                                 \
+        lanes->put = put_##lane;                                                                                       \
+        lanes->load = load_##rows;                                                                                     \
+        lanes->store = store_##rows;                                                                                   \
+        return 0;                                                                                                      \
+    } while (0)
+
+/* The primitives for elements of `stored` bytes in lanes of `lane` bytes; -1 where there are none. */
+static int fastpool_choose_lanes(fastpool_lanes *lanes, int kind, int stored, int lane) {
+    lanes->stored_bytes = stored;
+    lanes->lane_bytes = lane;
+    switch (kind * 10000 + stored * 100 + lane) {
+    case FASTPOOL_INTEGER * 10000 + 101: LANES(i8, 8_8, INT8_MIN);
+    case FASTPOOL_INTEGER * 10000 + 102: LANES(i16, 8_16, INT16_MIN);
+    case FASTPOOL_INTEGER * 10000 + 104: LANES(i32, 8_32, INT32_MIN);
+    case FASTPOOL_INTEGER * 10000 + 202: LANES(i16, 16_16, INT16_MIN);
+    case FASTPOOL_INTEGER * 10000 + 204: LANES(i32, 16_32, INT32_MIN);
+    case FASTPOOL_INTEGER * 10000 + 404: LANES(i32, 32_32, INT32_MIN);
+    case FASTPOOL_INTEGER * 10000 + 808: LANES(i64, 64_64, INT64_MIN);
+    case FASTPOOL_HALF * 10000 + 202: LANES(i16, half_16, INT16_MIN);
+    case FASTPOOL_HALF * 10000 + 204: LANES(i32, half_32, INT32_MIN);
+    case FASTPOOL_FLOAT * 10000 + 404: LANES(f32, 32_32, (int64_t)(int32_t)0xff800000);
+    case FASTPOOL_FLOAT * 10000 + 808: LANES(f64, 64_64, (int64_t)0xfff0000000000000);
+    default: return -1;
+    }
+}
+#undef LANES
+#endif
