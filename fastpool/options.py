@@ -1,0 +1,276 @@
+"""Options that every call takes, for one call or for a block; threads; what this installation runs on."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, TypedDict
+
+from . import _cpu, _dispatch
+from ._geometry import integer
+from .errors import GeometryError
+
+__all__ = ["Options", "get_num_threads", "options", "set_num_threads", "show_runtime"]
+
+MOST_THREADS = 1024
+
+
+class Options(TypedDict, total=False):
+    """The keyword options of every public function."""
+
+    contiguity: Literal["copy", "warn", "require"]
+    num_threads: int | None
+    check_finite: Literal["ignore", "warn", "raise"]
+
+
+class Settings(NamedTuple):
+    """Options in force for a call."""
+
+    contiguity: str = "copy"
+    num_threads: int | None = None
+    check_finite: str = "ignore"
+
+
+_CHOICES = {"contiguity": ("copy", "warn", "require"), "check_finite": ("ignore", "warn", "raise")}
+_settings: ContextVar[Settings] = ContextVar("fastpool_options", default=Settings())
+
+
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    for name, value in values.items():
+        if name in _CHOICES:
+            if value not in _CHOICES[name]:
+                raise GeometryError(
+                    f"{name} must be one of {', '.join(map(repr, _CHOICES[name]))}, got {value!r}"
+                )
+        elif name == "num_threads":
+            if value is not None:
+                values[name] = _thread_count(value)
+        else:
+            raise TypeError(
+                f"unexpected keyword argument {name!r}; the options are {', '.join(Options.__annotations__)}"
+            )
+    return values
+
+
+def _thread_count(value: Any) -> int:
+    count = integer("num_threads", value)
+    if count == -1:
+        return available_cores()
+    if not 1 <= count <= MOST_THREADS:
+        raise GeometryError(
+            f"num_threads is {count}; give None (the default), -1 (every core) or 1 to {MOST_THREADS}"
+        )
+    return count
+
+
+def resolve(given: Any) -> Settings:
+    """The settings of a call: its own options over those of the enclosing `options` blocks."""
+    settings = _settings.get()
+    return settings._replace(**_checked(given)) if given else settings
+
+
+class options:
+    """Set options for a block of code, in this thread and this async task only.
+
+    Parameters
+    ----------
+    contiguity : {"copy", "warn", "require"}
+        What to do with an input that is not C-contiguous: copy it, copy it with a `ContiguityWarning`, or refuse it
+        with a `ContiguityError`.
+    num_threads : int or None
+        Threads of a call; None is the default (see `get_num_threads`), -1 every core.
+    check_finite : {"ignore", "warn", "raise"}
+        What to do about NaN and infinity in an input: nothing, a `NonFiniteWarning`, or a `NonFiniteError`.
+
+    Raises
+    ------
+    GeometryError
+        If a value is not allowed.
+    TypeError
+        If an option is not known.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> with fp.options(num_threads=1, contiguity="warn"):
+    ...     fp.max_pool(np.arange(6.0), (2,))
+    array([1., 3., 5.])
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self._values = _checked(values)
+        self._tokens: list[Token[Settings]] = []
+
+    def __enter__(self) -> options:
+        self._tokens.append(_settings.set(_settings.get()._replace(**self._values)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _settings.reset(self._tokens.pop())
+
+
+# ---------------------------------------------------------------------------------------------- threads
+
+
+def _cgroup_cores() -> int | None:
+    """Cores that a container's CPU quota amounts to, rounded up; None without a quota."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return None
+    for _, controllers, path in groups:
+        roots = (
+            ["/sys/fs/cgroup"] if not controllers else ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"]
+        )
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for root in roots:
+            # inside a container the own group is usually mounted at the root, whatever path the kernel reports
+            for folder in (root + path, root):
+                try:
+                    if controllers:
+                        with open(f"{folder}/cpu.cfs_quota_us") as file:
+                            quota = file.read().strip()
+                        with open(f"{folder}/cpu.cfs_period_us") as file:
+                            period = file.read().strip()
+                    else:
+                        with open(f"{folder}/cpu.max") as file:
+                            quota, period = file.read().split()
+                except (OSError, ValueError):
+                    continue
+                if quota not in ("max", "-1") and int(period) > 0:
+                    return max(1, math.ceil(int(quota) / int(period)))
+    return None
+
+
+_QUOTA = _cgroup_cores()
+_default_threads: int | None = None
+_used_threads = False
+_forked_after_threads = False
+
+
+def _after_fork() -> None:
+    # The threads of the parent's OpenMP pool do not exist here, and libgomp would wait for them for ever.
+    global _forked_after_threads
+    _forked_after_threads = _forked_after_threads or _used_threads
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def available_cores() -> int:
+    """Cores that this process may use: the smaller of its CPU affinity and its container's quota."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(affinity, _QUOTA) if _QUOTA else affinity
+
+
+def threads_of(settings: Settings) -> int:
+    """Threads for a call that is large enough for more than one."""
+    global _used_threads
+    if _forked_after_threads:
+        return 1
+    count = settings.num_threads or get_num_threads()
+    if count > 1:
+        _used_threads = True
+    return count
+
+
+def get_num_threads() -> int:
+    """Threads that a large call uses unless told otherwise.
+
+    Returns
+    -------
+    int
+        What `set_num_threads` set; otherwise the smallest of the CPU affinity, the container's CPU quota, and what the
+        OpenMP runtime answers now (so ``OMP_NUM_THREADS`` and threadpoolctl are respected). Small calls use one, and so
+        does a process that was forked after its parent had used several: OpenMP's threads do not survive a fork.
+
+    Examples
+    --------
+    >>> import fastpool as fp
+    >>> fp.get_num_threads() >= 1
+    True
+    """
+    if _default_threads is not None:
+        return _default_threads
+    return min(_cpu.openmp_max_threads(), available_cores())
+
+
+def set_num_threads(n: int | None) -> None:
+    """Set the threads that large calls use unless told otherwise, in the whole process.
+
+    OpenMP's own setting, which other libraries share, is not touched.
+
+    Parameters
+    ----------
+    n : int or None
+        1 or more; -1 for every core; None to return to the default.
+
+    Raises
+    ------
+    GeometryError
+        If `n` is 0, below -1, or not an integer.
+
+    Examples
+    --------
+    >>> import fastpool as fp
+    >>> fp.set_num_threads(1)
+    >>> fp.get_num_threads()
+    1
+    >>> fp.set_num_threads(None)
+    """
+    global _default_threads
+    _default_threads = None if n is None else _thread_count(n)
+
+
+def runtime() -> dict[str, Any]:
+    """What `show_runtime` prints, as data."""
+    from . import __version__
+
+    return {
+        "version": __version__,
+        "python": sys.version.split()[0],
+        "isa": {
+            "active": _dispatch.ISA,
+            "built": list(_dispatch.built_levels()),
+            "runnable": list(_dispatch.runnable_levels()),
+            "FASTPOOL_ISA": os.environ.get("FASTPOOL_ISA"),
+        },
+        "threads": {
+            "default": get_num_threads(),
+            "set_num_threads": _default_threads,
+            "affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cgroup_quota": _QUOTA,
+            "openmp_max": _cpu.openmp_max_threads(),
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+            "serial_after_fork": _forked_after_threads,
+        },
+        "openmp": {"compiled": _cpu.compiled_with_openmp(), "runtime": _cpu.openmp_runtime()},
+        "caches": dict(_cpu.cache_sizes()),
+        "FASTPOOL_TILE_BYTES": os.environ.get("FASTPOOL_TILE_BYTES"),
+    }
+
+
+def show_runtime() -> None:
+    """Print what this installation runs on: version, instruction sets, threads and why, OpenMP, caches.
+
+    Examples
+    --------
+    >>> import fastpool as fp
+    >>> fp.show_runtime()  # doctest: +ELLIPSIS
+    version: ...
+    """
+    for name, value in runtime().items():
+        if isinstance(value, dict):
+            print(f"{name}:")
+            for key, entry in value.items():
+                print(f"  {key}: {entry}")
+        else:
+            print(f"{name}: {value}")

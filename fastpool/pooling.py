@@ -1,0 +1,566 @@
+"""Pooling: maxima and minima over windows of any number of axes, with flat indices, and back.
+
+A call flows one way: arguments are checked (`_guards`, `_geometry`), a plan is looked up or made (`_plan`), and a
+compiled kernel (`_dispatch`) writes the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _dispatch, _guards, _plan
+from ._geometry import integer, normalize_axes, shape_tuple
+from ._indices import convert_indices
+from ._results import Pooled, SparseGradient
+from .errors import DtypeError, GeometryError
+from .options import Options, Settings, resolve, threads_of
+
+try:
+    from typing import Unpack  # Python 3.11
+except ImportError:  # pragma: no cover
+    from typing_extensions import Unpack
+
+__all__ = [
+    "Pooled",
+    "SparseGradient",
+    "convert_indices",
+    "global_max_pool",
+    "max_pool",
+    "max_pool_backward",
+    "max_unpool",
+    "max_unpool_backward",
+    "min_pool",
+]
+
+Array = npt.NDArray[Any]
+
+_INT64 = np.dtype(np.int64)
+
+
+# ---------------------------------------------------------------------------------------------- maxima and minima
+
+
+def _extremum(
+    minimum: bool,
+    given: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: Any,
+    axes: Any,
+    return_indices: bool,
+    out: Any,
+    settings: Settings,
+) -> Any:
+    x = _guards.as_input("x", given, settings)
+    plan = _plan.pool_plan(
+        x.dtype, minimum, return_indices, x.shape, ceil_mode, kernel_size, stride, padding, dilation, axes
+    )
+    shape = plan.geometry.output_shape
+    indices = None
+    if out is None:
+        values = np.empty(shape, x.dtype)
+        if return_indices:
+            indices = np.empty(shape, _INT64)
+    elif return_indices:
+        values, indices = _checked_pair(out, shape, x.dtype, given)
+    else:
+        values = _guards.check_out("out", out, shape, x.dtype, (given,))
+    plan.compiled.run(
+        _guards.as_bytes(x),
+        _guards.as_bytes(values),
+        None if indices is None else indices.reshape(-1),
+        threads_of(settings) if plan.parallel else 1,
+    )
+    return values if indices is None else Pooled(values, indices)
+
+
+def _checked_pair(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], given: Any) -> tuple[Array, Array]:
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise GeometryError("out must be a pair (values, indices) where return_indices=True")
+    values = _guards.check_out("out[0]", out[0], shape, dtype, (given,))
+    indices = _guards.check_out("out[1]", out[1], shape, _INT64, (given, values))
+    return values, indices
+
+
+@overload
+def max_pool(
+    x: npt.ArrayLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = ...,
+    padding: int | str | Sequence[int | Sequence[int]] = ...,
+    dilation: int | Sequence[int] = ...,
+    *,
+    ceil_mode: bool = ...,
+    axes: int | Sequence[int] | None = ...,
+    return_indices: Literal[False] = ...,
+    out: Array | None = ...,
+    **options: Unpack[Options],
+) -> Array: ...
+@overload
+def max_pool(
+    x: npt.ArrayLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = ...,
+    padding: int | str | Sequence[int | Sequence[int]] = ...,
+    dilation: int | Sequence[int] = ...,
+    *,
+    ceil_mode: bool = ...,
+    axes: int | Sequence[int] | None = ...,
+    return_indices: Literal[True],
+    out: tuple[Array, Array] | None = ...,
+    **options: Unpack[Options],
+) -> Pooled: ...
+def max_pool(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    *,
+    ceil_mode: bool = False,
+    axes: Any = None,
+    return_indices: bool = False,
+    out: Any = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Maximum over windows of any number of axes.
+
+    Along a pooled axis of length ``L``, tap ``j`` of output ``i`` is element ``i*stride + j*dilation - before``, and there
+    are ``(L + before + after - dilation*(kernel-1) - 1) // stride + 1`` outputs. Padding never wins and is never indexed.
+
+    Parameters
+    ----------
+    x : array_like
+        Input of any rank; bool, any integer, float16, float32, float64, or ml_dtypes' bfloat16.
+    kernel_size : tuple of int
+        Taps of the window, one entry per pooled axis. A single int is taken only together with `axes`.
+    stride : int or tuple of int, optional
+        Distance between neighbouring windows; `kernel_size` by default.
+    padding : int, tuple, or {"valid", "same", "same_lower"}, optional
+        An int, one int per axis, or one ``(before, after)`` pair per axis; negative padding crops. ``"same"`` gives
+        ``ceil(L / stride)`` outputs with the odd element after, ``"same_lower"`` with the odd element before.
+    dilation : int or tuple of int, optional
+        Distance between the taps of a window.
+    ceil_mode : bool, optional
+        Let the last window hang over the end, if it starts inside the input or its left padding.
+    axes : int or tuple of int, optional
+        The pooled axes; the last ``len(kernel_size)`` by default. ``axes=(1, 2)`` pools NHWC.
+    return_indices : bool, optional
+        Also return the flat index of every maximum.
+    out : ndarray or (ndarray, ndarray), optional
+        Where to write: of the result's shape and dtype, C-contiguous, not overlapping `x`; with `return_indices` the pair
+        ``(values, indices)``.
+    **options
+        See `fastpool.options`.
+
+    Returns
+    -------
+    ndarray or Pooled
+        The maxima, of the dtype of `x`. With `return_indices` the named tuple ``(values, indices)``; indices are int64
+        positions in the C-order raveled input, and ``x.ravel()[indices]`` equals ``values`` bit for bit.
+
+    Raises
+    ------
+    GeometryError
+        If the arguments describe no window, or one that has no tap inside the input.
+    DtypeError
+        If `x` has a dtype that is not taken, or is a masked array.
+    ContiguityError
+        If `out` cannot be written to, or `x` is not C-contiguous under ``contiguity="require"``.
+
+    Notes
+    -----
+    Of equal maxima the first in C order wins, as in `numpy.argmax`; -0.0 and 0.0 are equal. A NaN in the window makes the
+    result NaN, and of several the first wins (PyTorch takes the last). Results do not depend on threads, tiles or the
+    instruction set.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> x = np.array([[1, 5, 2, 0], [3, 4, 8, 7]])
+    >>> fp.max_pool(x, (2, 2))
+    array([[5, 8]])
+    >>> values, indices = fp.max_pool(x, (2, 2), stride=1, return_indices=True)
+    >>> indices
+    array([[1, 6, 6]])
+    """
+    return _extremum(
+        False,
+        x,
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        ceil_mode,
+        axes,
+        return_indices,
+        out,
+        resolve(options),
+    )
+
+
+def min_pool(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    *,
+    ceil_mode: bool = False,
+    axes: Any = None,
+    return_indices: bool = False,
+    out: Any = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Minimum over windows of any number of axes: `max_pool` with the order reversed.
+
+    Parameters
+    ----------
+    x : array_like
+        Input of any rank and of any dtype that `max_pool` takes.
+    kernel_size, stride, padding, dilation, ceil_mode, axes, return_indices, out, **options
+        As in `max_pool`.
+
+    Returns
+    -------
+    ndarray or Pooled
+        The minima, or the named tuple ``(values, indices)``.
+
+    Raises
+    ------
+    GeometryError, DtypeError, ContiguityError
+        As `max_pool`.
+
+    Notes
+    -----
+    Of equal minima the first in C order wins, and so does the first NaN: NaN propagates as in `numpy.min`.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> fp.min_pool(np.array([4, 1, 1, 3]), (2,), return_indices=True)
+    Pooled(values=array([1, 1]), indices=array([1, 2]))
+    """
+    return _extremum(
+        True,
+        x,
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        ceil_mode,
+        axes,
+        return_indices,
+        out,
+        resolve(options),
+    )
+
+
+def global_max_pool(
+    x: Any,
+    *,
+    axes: Any = None,
+    keepdims: bool = True,
+    return_indices: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """Maximum over whole axes, with its position.
+
+    Parameters
+    ----------
+    x : array_like
+        Input of any dtype that `max_pool` takes.
+    axes : int or tuple of int, optional
+        Axes to reduce; all but the first two by default.
+    keepdims : bool, optional
+        Keep the reduced axes with length 1.
+    return_indices : bool, optional
+        Also return the flat index of every maximum.
+    **options
+        See `fastpool.options`.
+
+    Returns
+    -------
+    ndarray or Pooled
+        The maxima, or the named tuple ``(values, indices)``; `max_pool_backward` takes these indices.
+
+    Raises
+    ------
+    GeometryError
+        If an axis does not exist, is named twice or has length 0, or if there is no axis to reduce.
+    DtypeError
+        As `max_pool`.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> x = np.arange(24).reshape(2, 3, 2, 2)
+    >>> fp.global_max_pool(x, keepdims=False)
+    array([[ 3,  7, 11],
+           [15, 19, 23]])
+    """
+    settings = resolve(options)
+    array = _guards.as_input("x", x, settings)
+    if axes is None:
+        if array.ndim < 3:
+            raise GeometryError(
+                f"x has {array.ndim} dimensions; axes=None reduces all but the first two: name the axes with axes="
+            )
+        reduced = tuple(range(2, array.ndim))
+    else:
+        reduced = tuple(sorted(normalize_axes(axes, array.ndim, None)))
+    kept = tuple(1 if axis in reduced else length for axis, length in enumerate(array.shape))
+    shape = kept if keepdims else tuple(n for axis, n in enumerate(array.shape) if axis not in reduced)
+
+    # neighbouring axes are one; then a long one is cut into chunks, so that one volume occupies every core
+    flat, where = array, reduced
+    if reduced == tuple(range(reduced[0], reduced[-1] + 1)) and array.size:
+        after = array.shape[reduced[-1] + 1 :]
+        flat, where = array.reshape(*array.shape[: reduced[0]], -1, *after), reduced[:1]
+    lengths = [flat.shape[axis] for axis in where]
+    chunk = _plan.global_chunk(flat.shape, where)
+    inner = settings._replace(check_finite="ignore")
+    if chunk is None:
+        result = _extremum(False, flat, lengths, None, 0, 1, False, where, return_indices, None, inner)
+        values, indices = result if return_indices else (result, None)
+    else:
+        first = [chunk, *lengths[1:]]
+        partial = _extremum(False, flat, first, None, 0, 1, True, where, return_indices, None, inner)
+        parts, part_indices = partial if return_indices else (partial, None)
+        last = [parts.shape[axis] for axis in where]
+        result = _extremum(False, parts, last, None, 0, 1, False, where, return_indices, None, inner)
+        values, indices = result if return_indices else (result, None)
+        if indices is not None:
+            indices = part_indices.reshape(-1)[indices]
+    if indices is None:
+        return values.reshape(shape)
+    return Pooled(values.reshape(shape), indices.reshape(shape))
+
+
+# ---------------------------------------------------------------------------------------------- by flat index
+
+
+def _scatter(
+    name: str, source: Array, indices: npt.NDArray[np.int64], result: Array, add: bool, settings: Settings
+) -> None:
+    """Result = 0, then add or assign source at indices, in C order; indices are checked before anything is written."""
+    flat = indices.reshape(-1)
+    plan = _plan.scatter_plan(flat.size, result.size, result.itemsize)
+    threads = threads_of(settings) if plan.parallel else 1
+    low, high = np.empty(plan.blocks, _INT64), np.empty(plan.blocks, _INT64)
+    kernels = _dispatch.pool_backward
+    if not kernels.block_ranges(flat, result.size, plan.block, low, high, threads):
+        _guards.refuse_indices(name, indices, result.size)
+    first, last = _plan.slab_blocks(low, high, plan)
+    where = (flat, add, plan.block, low, high, plan.slab, first, last, threads)
+    if add and result.itemsize == 2 and result.dtype.kind not in "iu":
+        halves = source.reshape(-1).view(np.uint16), result.reshape(-1).view(np.uint16)
+        brain = _guards.is_bfloat16(result.dtype)
+        kernels.scatter_half(halves[0], flat, halves[1], brain, *where[2:])
+        return
+    if add and result.dtype.kind == "f":
+        element, view = ("float", np.float32) if result.itemsize == 4 else ("double", np.float64)
+    else:
+        element, view = _UNSIGNED[result.itemsize]
+    kernels.scatter[element](source.reshape(-1).view(view), flat, result.reshape(-1).view(view), *where[1:])
+
+
+_UNSIGNED: dict[int, tuple[str, Any]] = {
+    1: ("uint8_t", np.uint8),
+    2: ("uint16_t", np.uint16),
+    4: ("uint32_t", np.uint32),
+    8: ("uint64_t", np.uint64),
+}
+
+
+def max_pool_backward(
+    grad_output: Any,
+    indices: Any,
+    input_shape: Sequence[int],
+    *,
+    sparse: bool = False,
+    out: Array | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Gradient of any pooling that returned indices: `grad_output` added up at `indices`.
+
+    Parameters
+    ----------
+    grad_output : array_like
+        Gradient by the pooled values; any integer or floating dtype that `max_pool` takes.
+    indices : array_like of int64
+        Flat indices that the pooling returned, of the shape of `grad_output` (int32 is converted).
+    input_shape : tuple of int
+        Shape of the pooling's input.
+    sparse : bool, optional
+        Return only the touched positions, and no dense array.
+    out : ndarray, optional
+        Where to write the dense gradient.
+    **options
+        See `fastpool.options`.
+
+    Returns
+    -------
+    ndarray or SparseGradient
+        The gradient by the input, of the dtype of `grad_output`; with `sparse` the named tuple ``(indices, values)``, every
+        touched position once, ascending.
+
+    Raises
+    ------
+    IndexOutOfBoundsError
+        If an index does not lie in `input_shape`; nothing is written to `out` before this is known.
+    GeometryError
+        If `grad_output` and `indices` differ in shape, or `input_shape` is no shape.
+    DtypeError
+        If `indices` are not int64 or int32, or `grad_output` has no kernel.
+
+    Notes
+    -----
+    Where windows overlap, contributions are added in C order of the outputs, for any number of threads. Half floats are
+    added in float32 and rounded once.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> x = np.array([1.0, 3.0, 2.0, 0.0])
+    >>> values, indices = fp.max_pool(x, (2,), stride=1, return_indices=True)
+    >>> fp.max_pool_backward(np.ones(3), indices, x.shape)
+    array([0., 2., 1., 0.])
+    """
+    settings = resolve(options)
+    grad = _guards.as_input("grad_output", grad_output, settings)
+    if grad.dtype.kind == "b":
+        raise DtypeError("grad_output has dtype bool, which does not add up; cast it to a number")
+    where = _guards.as_indices("indices", indices, settings)
+    shape = shape_tuple("input_shape", input_shape)
+    _guards.check_same_shape("grad_output", grad, "indices", where)
+    if sparse:
+        if out is not None:
+            raise GeometryError("out holds a dense gradient; it cannot be given with sparse=True")
+        size = math.prod(shape)
+        touched, inverse = np.unique(where, return_inverse=True)
+        if touched.size and not (0 <= touched[0] and touched[-1] < size):
+            _guards.refuse_indices("indices", where, size)
+        sums = np.empty(touched.shape, grad.dtype)
+        _scatter("indices", grad, inverse.reshape(where.shape), sums, True, settings)
+        return SparseGradient(touched, sums)
+    if out is None:
+        result = np.empty(shape, grad.dtype)
+    else:
+        result = _guards.check_out("out", out, shape, grad.dtype, (grad_output, indices))
+    _scatter("indices", grad, where, result, True, settings)
+    return result
+
+
+def max_unpool(
+    values: Any,
+    indices: Any,
+    output_shape: Sequence[int],
+    *,
+    out: Array | None = None,
+    **options: Unpack[Options],
+) -> Array:
+    """Zeros, with every value put back to where its index points.
+
+    Parameters
+    ----------
+    values : array_like
+        Pooled values, of any dtype that `max_pool` takes.
+    indices : array_like of int64
+        Flat indices of the shape of `values`.
+    output_shape : tuple of int
+        Shape of the result, which is that of the pooling's input.
+    out : ndarray, optional
+        Where to write.
+    **options
+        See `fastpool.options`.
+
+    Returns
+    -------
+    ndarray
+        Of `output_shape` and the dtype of `values`. Of several values with one index the last in C order wins.
+
+    Raises
+    ------
+    IndexOutOfBoundsError
+        If an index does not lie in `output_shape`.
+    GeometryError
+        If `values` and `indices` differ in shape, or `output_shape` is no shape.
+    DtypeError
+        If `indices` are not int64 or int32.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> fp.max_unpool(np.array([3.0, 5.0]), np.array([1, 2]), (4,))
+    array([0., 3., 5., 0.])
+    """
+    settings = resolve(options)
+    array = _guards.as_input("values", values, settings)
+    where = _guards.as_indices("indices", indices, settings)
+    shape = shape_tuple("output_shape", output_shape)
+    _guards.check_same_shape("values", array, "indices", where)
+    if out is None:
+        result = np.empty(shape, array.dtype)
+    else:
+        result = _guards.check_out("out", out, shape, array.dtype, (values, indices))
+    _scatter("indices", array, where, result, False, settings)
+    return result
+
+
+def max_unpool_backward(grad_output: Any, indices: Any, **options: Unpack[Options]) -> Array:
+    """Gradient of `max_unpool` by its values: `grad_output` read at `indices`.
+
+    Parameters
+    ----------
+    grad_output : array_like
+        Gradient by the unpooled array.
+    indices : array_like of int64
+        The indices that `max_unpool` was given.
+    **options
+        See `fastpool.options`.
+
+    Returns
+    -------
+    ndarray
+        Of the shape of `indices` and the dtype of `grad_output`.
+
+    Raises
+    ------
+    IndexOutOfBoundsError
+        If an index does not lie in `grad_output`.
+    DtypeError
+        If `indices` are not int64 or int32.
+
+    Notes
+    -----
+    Where several values share an index, each receives the whole gradient there, as in the frameworks.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> fp.max_unpool_backward(np.array([0.5, 1.0, 2.0, 4.0]), np.array([1, 2]))
+    array([1., 2.])
+    """
+    settings = resolve(options)
+    grad = _guards.as_input("grad_output", grad_output, settings)
+    where = _guards.as_indices("indices", indices, settings)
+    flat = where.reshape(-1)
+    plan = _plan.scatter_plan(flat.size, grad.size, grad.itemsize)
+    threads = threads_of(settings) if plan.parallel else 1
+    low, high = np.empty(plan.blocks, _INT64), np.empty(plan.blocks, _INT64)
+    if not _dispatch.pool_backward.block_ranges(flat, grad.size, plan.block, low, high, threads):
+        _guards.refuse_indices("indices", where, grad.size)
+    result = np.empty(where.shape, grad.dtype)
+    element, view = _UNSIGNED[grad.itemsize]
+    _dispatch.pool_backward.gather[element](
+        grad.reshape(-1).view(view), flat, result.reshape(-1).view(view), threads
+    )
+    return result
