@@ -20,7 +20,7 @@ LARGEST = 2**62
 class Window(NamedTuple):
     """The windows along one pooled axis: tap ``j`` of output ``o`` is element ``o*stride + j*dilation - before``.
 
-    Negative padding is already turned into ``crop``: `length` is what remains of the axis, `crop` its first element.
+    Negative padding is turned into `crop` already: `length` is what remains of the axis, `crop` its first element.
     """
 
     length: int
@@ -48,7 +48,7 @@ class Geometry(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One axis of the canonical form: its `window`, and the distance in elements between neighbours in the input and output."""
+    """One axis of the canonical form: its window, and the distance between neighbours in the input and output."""
 
     window: Window
     input_stride: int
@@ -78,9 +78,7 @@ def integer(name: str, value: Any) -> int:
                 raise TypeError
             number = operator.index(value)
         except TypeError:
-            raise GeometryError(
-                f"{name} must be an integer, got {value!r} of type {type(value).__name__}"
-            ) from None
+            raise GeometryError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}") from None
     if not -LARGEST <= number <= LARGEST:
         raise GeometryError(f"{name} is {number}, which no array in memory can reach (the limit is 2**62)")
     return number
@@ -118,9 +116,7 @@ def per_axis(name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
     else:
         entries = sequence(name, value, "an integer or one integer per pooled axis")
         if len(entries) != count:
-            raise GeometryError(
-                f"{name}={tuple(entries)!r} has {len(entries)} entries for {_axis_word(count)}"
-            )
+            raise GeometryError(f"{name}={tuple(entries)!r} has {len(entries)} entries for {_axis_word(count)}")
         numbers = tuple(integer(f"{name}[{i}]", v) for i, v in enumerate(entries))
     for i, number in enumerate(numbers):
         if number < least:
@@ -133,9 +129,7 @@ def shape_tuple(name: str, value: Any) -> tuple[int, ...]:
     """A shape: non-negative integers whose product addresses memory."""
     if is_integer(value):
         value = (value,)
-    shape = tuple(
-        integer(f"{name}[{i}]", v) for i, v in enumerate(sequence(name, value, "a tuple of integers"))
-    )
+    shape = tuple(integer(f"{name}[{i}]", v) for i, v in enumerate(sequence(name, value, "a tuple of integers")))
     for i, length in enumerate(shape):
         if length < 0:
             raise GeometryError(f"{name}[{i}] is {length}; a length cannot be negative")
@@ -149,10 +143,9 @@ def check_size(name: str, shape: Sequence[int]) -> None:
         raise GeometryError(f"{name} {tuple(shape)} has more elements than memory can address")
 
 
-def normalize_axes(axes: Any, ndim: int, count: int | None) -> tuple[int, ...]:
+def normalize_axes(axes: Any, ndim: int, count: int = 0) -> tuple[int, ...]:
     """The pooled axes as non-negative positions, in the order given (``None``: the last `count`)."""
     if axes is None:
-        assert count is not None
         if count > ndim:
             raise GeometryError(
                 f"kernel_size has {count} entries but the input has only {ndim} "
@@ -225,9 +218,7 @@ def padding_pairs(
     )
     if len(entries) != count:
         hint = " (a single axis takes ((before, after),))" if count == 1 and len(entries) == 2 else ""
-        raise GeometryError(
-            f"padding={tuple(entries)!r} has {len(entries)} entries for {_axis_word(count)}{hint}"
-        )
+        raise GeometryError(f"padding={tuple(entries)!r} has {len(entries)} entries for {_axis_word(count)}{hint}")
     pairs = []
     for i, entry in enumerate(entries):
         if is_integer(entry):
@@ -285,7 +276,7 @@ def pooling_geometry(
                 f"kernel_size={kernel_size!r} does not say how many axes to pool: "
                 f"give a tuple with one entry per pooled axis, or name the axes with axes="
             )
-        positions = normalize_axes(axes, ndim, None)
+        positions = normalize_axes(axes, ndim)
     else:
         entries = sequence("kernel_size", kernel_size, "a tuple with one integer per pooled axis")
         if not entries:
@@ -358,9 +349,7 @@ def canonical_form(geometry: Geometry) -> Canonical:
         inner = levels[-1] if levels else None
         # two axes can be one if neither is cropped: then their elements follow each other without gaps
         adjacent = (
-            inner is not None
-            and window.length == length
-            and inner.window.length * inner.input_stride == input_stride
+            inner is not None and window.length == length and inner.window.length * inner.input_stride == input_stride
         )
         if length == 1 and is_carried(window):
             pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
 from typing import Any
 
@@ -52,9 +52,7 @@ def as_array(name: str, value: Any) -> Array:
             return np.from_dlpack(value)
         array = np.asarray(value)
     except Exception as error:
-        raise DtypeError(
-            f"{name} of type {type(value).__name__} cannot be made a NumPy array: {error}"
-        ) from error
+        raise DtypeError(f"{name} of type {type(value).__name__} cannot be made a NumPy array: {error}") from error
     return array if type(array) is np.ndarray else array.view(np.ndarray)
 
 
@@ -62,15 +60,11 @@ def as_input(name: str, value: Any, settings: Settings) -> Array:
     """An input as a C-contiguous, aligned, native ndarray; copies as the contiguity guard allows."""
     array = value if type(value) is np.ndarray else as_array(name, value)
     flags = array.flags
-    if not (
-        flags.c_contiguous and flags.aligned and array.dtype.isnative and array.dtype.char in _FAST_CHARS
-    ):
+    if not (flags.c_contiguous and flags.aligned and array.dtype.isnative and array.dtype.char in _FAST_CHARS):
         check_dtype(name, array.dtype)
         if not flags.c_contiguous:
             _mind_the_layout(name, array, settings.contiguity)
-        array = np.array(
-            array, dtype=array.dtype.newbyteorder("="), order="C", copy=None if flags.aligned else True
-        )
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=None if flags.aligned else True)
     if settings.check_finite != "ignore":
         _mind_the_values(name, array, settings.check_finite)
     return array
@@ -88,11 +82,15 @@ def _mind_the_layout(name: str, array: Array, contiguity: str) -> None:
     )
     if contiguity == "require":
         raise ContiguityError(f"{message}; pass np.ascontiguousarray({name}), or contiguity='copy'")
-    # the first frame outside the package is the caller's
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+    warnings.warn(message, ContiguityWarning, stacklevel=_level_of_the_caller())
+
+
+def _level_of_the_caller() -> int:
+    """The `stacklevel` that makes a warning point at the first frame outside the package."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, ContiguityWarning, stacklevel=level)
+    return level
 
 
 def _mind_the_values(name: str, array: Array, check_finite: str) -> None:
@@ -103,17 +101,13 @@ def _mind_the_values(name: str, array: Array, check_finite: str) -> None:
         return
     position = np.unravel_index(int(bad.argmax()), array.shape)
     where = tuple(int(i) for i in position)
-    message = (
-        f"{name} holds {array[where]} at {where}, the first of {int(bad.sum())} values that are not finite"
-    )
+    message = f"{name} holds {array[where]} at {where}, the first of {int(bad.sum())} values that are not finite"
     if check_finite == "raise":
         raise NonFiniteError(message)
-    warnings.warn(message, NonFiniteWarning, stacklevel=5)
+    warnings.warn(message, NonFiniteWarning, stacklevel=_level_of_the_caller())
 
 
-def check_out(
-    name: str, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: tuple[Any, ...]
-) -> Array:
+def check_out(name: str, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> Array:
     """`out` if a kernel can write there; nothing is written before."""
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         raise DtypeError(f"{name} must be a NumPy array, got {type(out).__name__}")
@@ -122,9 +116,7 @@ def check_out(
     if out.shape != shape:
         raise GeometryError(f"{name} has shape {out.shape}, the result has {shape}")
     if not out.flags.c_contiguous or not out.flags.aligned:
-        raise ContiguityError(
-            f"{name} of shape {out.shape} and strides {out.strides} must be C-contiguous and aligned"
-        )
+        raise ContiguityError(f"{name} of shape {out.shape} and strides {out.strides} must be C-contiguous and aligned")
     if not out.flags.writeable:
         raise ContiguityError(f"{name} is read-only")
     for other in inputs:
@@ -138,7 +130,7 @@ def overlap(a: Array, b: Array) -> bool:
     if not np.may_share_memory(a, b):
         return False
     try:
-        return np.shares_memory(a, b, max_work=100_000)
+        return np.shares_memory(a, b, max_work=100_000)  # type: ignore[arg-type]  # the stub knows only 0 and -1
     except np.exceptions.TooHardError:
         return True
 

@@ -15,6 +15,7 @@ import math
 import os
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,15 +31,15 @@ DIRECT_TAPS = 6  # windows up to this many taps are one pass; measured, see asv_
 RADIX = 4  # runs combined by one later pass
 SCAN_TAPS = 64  # rows of long windows that hardly overlap are scanned window by window
 SCAN_CHUNK = 4096  # lanes, as in _kernels/pool_forward.pyx
+SLACK_BYTES = 256  # what a pass may write beyond its run, as in _kernels/pool_lanes.h
 ROW_BYTES = 16 << 10  # rows loaded at a time, so that they stay in the first-level cache
 RESULT_ELEMENTS = 2048  # outputs of level 0 finished at a time, likewise
 ROW_OVERHEAD = 24  # cost of starting a row, in elements
 SERIAL_ELEMENTS = 1 << 15  # calls that read fewer elements do not open a parallel region
 STREAM_BYTES = 8 << 20  # outputs from this size on are written past the caches
+AHEAD_BYTES = 16 << 10  # how far ahead of the rows being read memory is asked for
 STAGE_ELEMENTS = 1024  # outputs gathered for that
-SMALL_ORDINALS = (
-    1 << 12
-)  # taps that 2-byte lanes count, beyond 8 bits; a larger table would not stay in the cache
+SMALL_ORDINALS = 1 << 12  # taps that 2-byte lanes count, beyond 8 bits; a larger table would not stay in the cache
 GLOBAL_CHUNKS = 64  # parts that a reduction to few results is cut into
 LONGEST_CHUNK = 1 << 24  # taps of one window of such a reduction
 BLOCK = 2048  # indices whose range is known, in scattering
@@ -66,8 +67,11 @@ class LevelPlan(NamedTuple):
     tile: int
     block: int
     direct: bool
-    positions: tuple[int, ...]
-    needed: tuple[int, ...]
+    residues: tuple[int, ...]
+    places: tuple[int, ...]
+    starts: tuple[int, ...]
+    needed: tuple[tuple[int, ...], ...]
+    slot_elements: int
     passes: tuple[Pass, ...]
     temp_elements: int
 
@@ -85,7 +89,6 @@ class ForwardSpec(NamedTuple):
     codes: bool
     table: tuple[int, ...] | None
     levels: tuple[LevelPlan, ...]
-    residues: tuple[int, ...]
     rows: int
     scan: bool
     scan_code: int
@@ -93,7 +96,7 @@ class ForwardSpec(NamedTuple):
     raw_elements: int
     result_elements: int
     stage: int
-    workspace_bytes: int
+    ahead: int
 
 
 class Phases(NamedTuple):
@@ -102,8 +105,9 @@ class Phases(NamedTuple):
     residues: tuple[int, ...]
     reach: tuple[int, ...]
 
-    def slots(self, tile: int) -> int:
-        return sum(tile + reach for reach in self.reach)
+    def places(self, tile: int) -> tuple[int, ...]:
+        """Places per phase that a tile reads."""
+        return tuple(tile + reach for reach in self.reach)
 
 
 def phases_of(window: Window) -> Phases:
@@ -153,9 +157,7 @@ def passes_of(
 def scans(window: Window) -> bool:
     """Whether rows are scanned window by window: long windows that hardly overlap."""
     return (
-        window.dilation == 1
-        and window.kernel >= SCAN_TAPS
-        and (2 * window.stride >= window.kernel or window.out == 1)
+        window.dilation == 1 and window.kernel >= SCAN_TAPS and (2 * window.stride >= window.kernel or window.out == 1)
     )
 
 
@@ -181,7 +183,7 @@ def _sizes(
     elements, block = 0, pitch
     for i in range(leaf - 1, -1, -1):
         level, tile = form.levels[i], tiles[i]
-        slots = phases[i].slots(tile)
+        slots = sum(phases[i].places(tile))
         overhead *= slots / (tile * len(phases[i].residues))
         if level.window.kernel > 1:
             elements += slots * block * (2 if level.window.kernel > DIRECT_TAPS else 1)
@@ -215,13 +217,7 @@ def choose_tiles(
         else:
             cost = overhead
             cost *= (
-                1.0
-                if workspace <= l1 // 2
-                else 1.1
-                if workspace <= l2 // 4
-                else 1.25
-                if workspace <= l2 // 2
-                else 2.0
+                1.0 if workspace <= l1 // 2 else 1.1 if workspace <= l2 // 4 else 1.25 if workspace <= l2 // 2 else 2.0
             )
             if workspace > 4 * l2:
                 cost *= workspace / l2
@@ -254,7 +250,7 @@ def _kernel_form(geometry: Geometry) -> Canonical:
 
 
 def choose_lanes(
-    form: Canonical, kind: int, stored_bytes: int, codes: bool
+    form: Canonical, stored_bytes: int, codes: bool
 ) -> tuple[int, tuple[int, ...], tuple[int, ...] | None]:
     """Bytes per lane, the code of one tap step per level, and the table from code to offset where codes are ordinals.
 
@@ -289,61 +285,72 @@ def forward_spec(geometry: Geometry, kind: int, stored_bytes: int, flip: int, in
     """Plan a maximum over `geometry` (minima differ in `flip` alone)."""
     form = _kernel_form(geometry)
     codes = indices or kind == HALF
-    lane_bytes, steps, table = choose_lanes(form, kind, stored_bytes, codes)
+    lane_bytes, steps, table = choose_lanes(form, stored_bytes, codes)
     phases = [phases_of(level.window) for level in form.levels]
     leaf = len(form.levels) - 1
     scan = scans(form.levels[leaf].window)
-    direct_leaf = form.levels[leaf].window.kernel == 1 and any(
-        level.window.kernel > 1 for level in form.levels
-    )
+    direct_leaf = form.levels[leaf].window.kernel == 1 and any(level.window.kernel > 1 for level in form.levels)
     bytes_per_element = lane_bytes * (2 if codes else 1)
     tiles = choose_tiles(form, phases, bytes_per_element, scan, direct_leaf)
 
+    # innermost level: rows are loaded, one run of lanes per phase of theirs and of the level above
     window, tile = form.levels[leaf].window, tiles[leaf]
     reach = max(phases[leaf].reach)
     pitch = tile if scan or direct_leaf else tile + reach
-    above = phases[leaf - 1].slots(tiles[leaf - 1])
-    row_bytes = pitch * len(phases[leaf].residues) * lane_bytes
-    rows = above if scan or direct_leaf else max(1, min(above, ROW_BYTES // row_bytes))
+    above = max(phases[leaf - 1].places(tiles[leaf - 1]))
+    across = len(phases[leaf - 1].residues)
+    rows = above
     passes: tuple[Pass, ...] = ()
     raw = temp = 0
     if scan:
         raw = SCAN_CHUNK
     elif not direct_leaf:
-        starts = [i * rows * pitch for i in range(len(phases[leaf].residues))]
-        passes = tuple(
-            p._replace(extra=0)
-            for p in passes_of(window, starts, phases[leaf].residues, 1, steps[leaf], False)
-        )
-        raw = len(starts) * rows * pitch + reach
+        rows = max(1, min(above, ROW_BYTES // (across * len(phases[leaf].residues) * pitch * lane_bytes)))
+        starts = [i * across * rows * pitch for i in range(len(phases[leaf].residues))]
+        passes = passes_of(window, starts, phases[leaf].residues, 1, steps[leaf], False)
+        passes = tuple(p._replace(extra=0) for p in passes)  # a pass goes over whole rows, reach included
+        raw = len(starts) * across * rows * pitch + reach
         temp = rows * pitch + reach if any(p.to_temp for p in passes) else 0
-    plans = [LevelPlan(tile, 0, direct_leaf, (), (), passes, temp)]
+    plans = [LevelPlan(tile, 0, direct_leaf, phases[leaf].residues, (), (), (), 0, passes, temp)]
+
+    slack = SLACK_BYTES // lane_bytes
     block, coded = pitch, not direct_leaf
     for i in range(leaf - 1, -1, -1):
         window, tile = form.levels[i].window, tiles[i]
-        starts, positions, needed = [], [], []
-        for residue, far in zip(phases[i].residues, phases[i].reach, strict=True):
-            starts.append(len(positions) * block)
-            positions.extend(q * window.stride + residue for q in range(tile + far))
-            needed.extend(_needed(window, residue, tile + far))
+        places = phases[i].places(tile)
+        starts = list(accumulate((count * block + slack for count in places), initial=0))
+        needed = tuple(tuple(_needed(window, r, max(places))) for r in phases[i].residues)
         direct = window.kernel == 1
         passes, temp = (), 0
         if not direct:
-            passes = passes_of(window, starts, phases[i].residues, block, steps[i], coded)
+            passes = passes_of(window, starts[:-1], phases[i].residues, block, steps[i], coded)
             temp = max((tile + p.extra) * block if p.to_temp else 0 for p in passes)
             coded = True
-        plans.append(LevelPlan(tile, block, direct, tuple(positions), tuple(needed), passes, temp))
+        plans.append(
+            LevelPlan(
+                tile,
+                block,
+                direct,
+                phases[i].residues,
+                places,
+                tuple(starts[:-1]),
+                needed,
+                starts[-1],
+                passes,
+                temp,
+            )
+        )
         block *= tile
     group = max(1, min(tiles[0], RESULT_ELEMENTS // plans[-1].block))
     result = block if plans[-1].direct else group * plans[-1].block
     outputs = math.prod(geometry.output_shape)
-    streams = outputs * (stored_bytes + (8 if indices else 0)) >= int(
-        os.environ.get("FP_STREAM", STREAM_BYTES)
-    )
+    inputs = math.prod(geometry.input_shape)
+    streams = outputs * (stored_bytes + (8 if indices else 0)) >= STREAM_BYTES
     stage = max(STAGE_ELEMENTS, tiles[leaf]) if streams else 0
+    ahead = AHEAD_BYTES if inputs * stored_bytes >= _CACHES["l2"] else 0
     return ForwardSpec(
-        form, math.prod(geometry.input_shape), outputs, kind, stored_bytes, lane_bytes, flip, codes,
-        table, tuple(reversed(plans)), phases[leaf].residues, rows, scan, steps[leaf], group, raw, result, stage, 0,
+        form, inputs, outputs, kind, stored_bytes, lane_bytes, flip, codes,
+        table, tuple(reversed(plans)), rows, scan, steps[leaf], group, raw, result, stage, ahead,
     )  # fmt: skip
 
 
@@ -384,9 +391,7 @@ def _order_flip(dtype_kind: str, bytes_: int, half: int, minimum: bool) -> int:
 
 
 @lru_cache(maxsize=512)
-def _pool_plan(
-    geometry: Geometry, dtype_kind: str, itemsize: int, half: int, minimum: bool, indices: bool
-) -> PoolPlan:
+def _pool_plan(geometry: Geometry, dtype_kind: str, itemsize: int, half: int, minimum: bool, indices: bool) -> PoolPlan:
     kind = HALF if half else FLOAT if dtype_kind == "f" else INTEGER
     spec = forward_spec(geometry, kind, itemsize, _order_flip(dtype_kind, itemsize, half, minimum), indices)
     compiled = _dispatch.pool_forward.ForwardPlan(spec)
@@ -465,9 +470,7 @@ def scatter_plan(sources: int, size: int, itemsize: int) -> ScatterPlan:
     """Slabs that fit the second-level cache and are enough for every core."""
     slab = max(1024, min(_CACHES["l2"] // 4 // itemsize, -(-size // (4 * _CORES))))
     block = BLOCK
-    return ScatterPlan(
-        block, -(-sources // block), slab, -(-size // slab), size, sources + size >= SERIAL_ELEMENTS
-    )
+    return ScatterPlan(block, -(-sources // block), slab, -(-size // slab), size, sources + size >= SERIAL_ELEMENTS)
 
 
 def slab_blocks(low: Any, high: Any, plan: ScatterPlan) -> tuple[Any, Any]:

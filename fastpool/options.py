@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import os
 import sys
-from contextvars import ContextVar, Token
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from . import _cpu, _dispatch
 from ._geometry import integer
@@ -35,16 +38,15 @@ class Settings(NamedTuple):
 
 
 _CHOICES = {"contiguity": ("copy", "warn", "require"), "check_finite": ("ignore", "warn", "raise")}
-_settings: ContextVar[Settings] = ContextVar("fastpool_options", default=Settings())
+_DEFAULTS = Settings()
+_settings: ContextVar[Settings] = ContextVar("fastpool_options", default=_DEFAULTS)
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name in _CHOICES:
             if value not in _CHOICES[name]:
-                raise GeometryError(
-                    f"{name} must be one of {', '.join(map(repr, _CHOICES[name]))}, got {value!r}"
-                )
+                raise GeometryError(f"{name} must be one of {', '.join(map(repr, _CHOICES[name]))}, got {value!r}")
         elif name == "num_threads":
             if value is not None:
                 values[name] = _thread_count(value)
@@ -60,9 +62,7 @@ def _thread_count(value: Any) -> int:
     if count == -1:
         return available_cores()
     if not 1 <= count <= MOST_THREADS:
-        raise GeometryError(
-            f"num_threads is {count}; give None (the default), -1 (every core) or 1 to {MOST_THREADS}"
-        )
+        raise GeometryError(f"num_threads is {count}; give None (the default), -1 (every core) or 1 to {MOST_THREADS}")
     return count
 
 
@@ -72,7 +72,8 @@ def resolve(given: Any) -> Settings:
     return settings._replace(**_checked(given)) if given else settings
 
 
-class options:
+@contextmanager
+def options(**values: Unpack[Options]) -> Iterator[None]:
     """Set options for a block of code, in this thread and this async task only.
 
     Parameters
@@ -99,19 +100,11 @@ class options:
     ...     fp.max_pool(np.arange(6.0), (2,))
     array([1., 3., 5.])
     """
-
-    def __init__(self, **values: Any) -> None:
-        self._values = _checked(values)
-        self._tokens: list[Token[Settings]] = []
-
-    def __enter__(self) -> options:
-        self._tokens.append(_settings.set(_settings.get()._replace(**self._values)))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _settings.reset(self._tokens.pop())
+    token = _settings.set(resolve(values))
+    try:
+        yield
+    finally:
+        _settings.reset(token)
 
 
 # ---------------------------------------------------------------------------------------------- threads
@@ -120,45 +113,44 @@ class options:
 def _cgroup_cores() -> int | None:
     """Cores that a container's CPU quota amounts to, rounded up; None without a quota."""
     try:
-        with open("/proc/self/cgroup") as file:
-            groups = [line.rstrip("\n").split(":", 2) for line in file]
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     except OSError:
         return None
     for _, controllers, path in groups:
-        roots = (
-            ["/sys/fs/cgroup"] if not controllers else ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"]
-        )
         if controllers and "cpu" not in controllers.split(","):
             continue
-        for root in roots:
-            # inside a container the own group is usually mounted at the root, whatever path the kernel reports
-            for folder in (root + path, root):
+        for root in ("cpu", "cpu,cpuacct") if controllers else (".",):
+            # inside a container its own group is usually mounted at the root, whatever path the kernel reports
+            for folder in (Path("/sys/fs/cgroup") / root / path.lstrip("/"), Path("/sys/fs/cgroup") / root):
                 try:
                     if controllers:
-                        with open(f"{folder}/cpu.cfs_quota_us") as file:
-                            quota = file.read().strip()
-                        with open(f"{folder}/cpu.cfs_period_us") as file:
-                            period = file.read().strip()
+                        quota = (folder / "cpu.cfs_quota_us").read_text()
+                        period = (folder / "cpu.cfs_period_us").read_text()
                     else:
-                        with open(f"{folder}/cpu.max") as file:
-                            quota, period = file.read().split()
-                except (OSError, ValueError):
+                        quota, period = (folder / "cpu.max").read_text().split()
+                    if quota.strip() not in ("max", "-1"):
+                        return max(1, math.ceil(int(quota) / int(period)))
+                except (OSError, ValueError, ZeroDivisionError):
                     continue
-                if quota not in ("max", "-1") and int(period) > 0:
-                    return max(1, math.ceil(int(quota) / int(period)))
     return None
 
 
+@dataclass
+class _Threads:
+    """What is remembered about threads in this process."""
+
+    default: int | None = None
+    used: bool = False
+    forked_after_use: bool = False
+
+
 _QUOTA = _cgroup_cores()
-_default_threads: int | None = None
-_used_threads = False
-_forked_after_threads = False
+_threads = _Threads()
 
 
 def _after_fork() -> None:
     # The threads of the parent's OpenMP pool do not exist here, and libgomp would wait for them for ever.
-    global _forked_after_threads
-    _forked_after_threads = _forked_after_threads or _used_threads
+    _threads.forked_after_use |= _threads.used
 
 
 if hasattr(os, "register_at_fork"):
@@ -173,12 +165,11 @@ def available_cores() -> int:
 
 def threads_of(settings: Settings) -> int:
     """Threads for a call that is large enough for more than one."""
-    global _used_threads
-    if _forked_after_threads:
+    if _threads.forked_after_use:
         return 1
     count = settings.num_threads or get_num_threads()
     if count > 1:
-        _used_threads = True
+        _threads.used = True
     return count
 
 
@@ -198,8 +189,8 @@ def get_num_threads() -> int:
     >>> fp.get_num_threads() >= 1
     True
     """
-    if _default_threads is not None:
-        return _default_threads
+    if _threads.default is not None:
+        return _threads.default
     return min(_cpu.openmp_max_threads(), available_cores())
 
 
@@ -226,8 +217,7 @@ def set_num_threads(n: int | None) -> None:
     1
     >>> fp.set_num_threads(None)
     """
-    global _default_threads
-    _default_threads = None if n is None else _thread_count(n)
+    _threads.default = None if n is None else _thread_count(n)
 
 
 def runtime() -> dict[str, Any]:
@@ -245,12 +235,12 @@ def runtime() -> dict[str, Any]:
         },
         "threads": {
             "default": get_num_threads(),
-            "set_num_threads": _default_threads,
+            "set_num_threads": _threads.default,
             "affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "cgroup_quota": _QUOTA,
             "openmp_max": _cpu.openmp_max_threads(),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
-            "serial_after_fork": _forked_after_threads,
+            "serial_after_fork": _threads.forked_after_use,
         },
         "openmp": {"compiled": _cpu.compiled_with_openmp(), "runtime": _cpu.openmp_runtime()},
         "caches": dict(_cpu.cache_sizes()),

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _dispatch, _guards, _plan
-from ._geometry import integer, normalize_axes, shape_tuple
+from ._geometry import normalize_axes, shape_tuple
 from ._indices import convert_indices
 from ._results import Pooled, SparseGradient
 from .errors import DtypeError, GeometryError
 from .options import Options, Settings, resolve, threads_of
-
-try:
-    from typing import Unpack  # Python 3.11
-except ImportError:  # pragma: no cover
-    from typing_extensions import Unpack
 
 __all__ = [
     "Pooled",
@@ -132,8 +127,8 @@ def max_pool(
 ) -> Any:
     """Maximum over windows of any number of axes.
 
-    Along a pooled axis of length ``L``, tap ``j`` of output ``i`` is element ``i*stride + j*dilation - before``, and there
-    are ``(L + before + after - dilation*(kernel-1) - 1) // stride + 1`` outputs. Padding never wins and is never indexed.
+    Along a pooled axis, tap ``j`` of output ``i`` is element ``i*stride + j*dilation - before``; `output_shape` says how
+    many outputs there are. Padding never wins and is never indexed.
 
     Parameters
     ----------
@@ -155,8 +150,8 @@ def max_pool(
     return_indices : bool, optional
         Also return the flat index of every maximum.
     out : ndarray or (ndarray, ndarray), optional
-        Where to write: of the result's shape and dtype, C-contiguous, not overlapping `x`; with `return_indices` the pair
-        ``(values, indices)``.
+        Where to write: of the result's shape and dtype, C-contiguous, not overlapping `x`; with `return_indices` the
+        pair ``(values, indices)``.
     **options
         See `fastpool.options`.
 
@@ -177,9 +172,9 @@ def max_pool(
 
     Notes
     -----
-    Of equal maxima the first in C order wins, as in `numpy.argmax`; -0.0 and 0.0 are equal. A NaN in the window makes the
-    result NaN, and of several the first wins (PyTorch takes the last). Results do not depend on threads, tiles or the
-    instruction set.
+    Of equal maxima the first in C order wins, as in `numpy.argmax`; -0.0 and 0.0 are equal. A NaN in the window makes
+    the result NaN, and of several the first wins (PyTorch takes the last). Results do not depend on threads, tiles or
+    the instruction set.
 
     Examples
     --------
@@ -315,7 +310,7 @@ def global_max_pool(
             )
         reduced = tuple(range(2, array.ndim))
     else:
-        reduced = tuple(sorted(normalize_axes(axes, array.ndim, None)))
+        reduced = tuple(sorted(normalize_axes(axes, array.ndim)))
     kept = tuple(1 if axis in reduced else length for axis, length in enumerate(array.shape))
     shape = kept if keepdims else tuple(n for axis, n in enumerate(array.shape) if axis not in reduced)
 
@@ -409,8 +404,8 @@ def max_pool_backward(
     Returns
     -------
     ndarray or SparseGradient
-        The gradient by the input, of the dtype of `grad_output`; with `sparse` the named tuple ``(indices, values)``, every
-        touched position once, ascending.
+        The gradient by the input, of the dtype of `grad_output`; with `sparse` the named tuple ``(indices, values)``,
+        every touched position once, ascending.
 
     Raises
     ------
@@ -446,7 +441,7 @@ def max_pool_backward(
             raise GeometryError("out holds a dense gradient; it cannot be given with sparse=True")
         size = math.prod(shape)
         touched, inverse = np.unique(where, return_inverse=True)
-        if touched.size and not (0 <= touched[0] and touched[-1] < size):
+        if touched.size and (touched[0] < 0 or touched[-1] >= size):
             _guards.refuse_indices("indices", where, size)
         sums = np.empty(touched.shape, grad.dtype)
         _scatter("indices", grad, inverse.reshape(where.shape), sums, True, settings)
@@ -560,7 +555,5 @@ def max_unpool_backward(grad_output: Any, indices: Any, **options: Unpack[Option
         _guards.refuse_indices("indices", where, grad.size)
     result = np.empty(where.shape, grad.dtype)
     element, view = _UNSIGNED[grad.itemsize]
-    _dispatch.pool_backward.gather[element](
-        grad.reshape(-1).view(view), flat, result.reshape(-1).view(view), threads
-    )
+    _dispatch.pool_backward.gather[element](grad.reshape(-1).view(view), flat, result.reshape(-1).view(view), threads)
     return result

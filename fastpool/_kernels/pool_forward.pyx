@@ -20,13 +20,23 @@ from fastpool._kernels._window cimport window_first_tap, window_is_sound, window
 cdef extern from "pool_lanes.h" nogil:
     enum:
         FASTPOOL_SLACK_BYTES
+    ctypedef struct fastpool_row:
+        int phases
+        int64_t stride
+        int64_t start
+        int64_t count
+        int64_t low
+        int64_t high
+        const int64_t *residue
+        int64_t *inside
+        int64_t *outside
+    void fastpool_plan_row(fastpool_row *, int64_t)
     ctypedef struct fastpool_lanes:
         int lane_bytes
         int stored_bytes
         int64_t lowest
         void (*fill)(void *, void *, int64_t) noexcept nogil
-        void (*load)(void *, int64_t, const void *, int64_t, int64_t, int64_t, const int64_t *, int, int64_t, int64_t,
-                     int64_t) noexcept nogil
+        void (*load)(void *, int64_t, const void *, const fastpool_row *, int64_t, int64_t) noexcept nogil
         void (*reduce)(void *, void *, const void *, const void *, const void *, const void *, const int64_t *,
                        const int64_t *, int, int64_t) noexcept nogil
         void (*scan)(void *, int64_t *, const void *, int64_t, int64_t) noexcept nogil
@@ -37,6 +47,7 @@ cdef extern from "pool_lanes.h" nogil:
     int fastpool_choose_lanes(fastpool_lanes *, int, int, int)
     void fastpool_stream(void *, const void *, int64_t)
     void fastpool_stream_fence()
+    void fastpool_prefetch(const void *, int64_t)
 
 
 cdef enum:
@@ -67,11 +78,14 @@ ctypedef struct Level:
     int64_t output_stride
     int64_t tile        # outputs of a full tile
     int64_t tiles
-    int64_t slots
     int64_t block       # elements of one slot
     bint direct         # kernel 1: slots are the result, nothing to pass over
-    int64_t *position   # per slot: input position relative to the tile's first tap
-    int64_t *needed     # per slot: the smallest tile for which it is read
+    int phases
+    int64_t places      # of the phase that has most
+    int64_t *residue    # per phase: input position of place 0, relative to the tile's first tap
+    int64_t *start      # per phase: element of the slots at which its places begin
+    int64_t *needed     # per phase and place: the smallest tile that reads it
+    int64_t slot_elements
     int passes
     Pass *pass_
     int64_t values_at   # byte offsets into a thread's workspace
@@ -83,6 +97,7 @@ ctypedef struct Level:
 ctypedef struct Tile:
     int64_t first[MAX_LEVELS]   # first output per level
     int64_t count[MAX_LEVELS]   # outputs per level
+    fastpool_row row            # how its rows are read
 
 
 ctypedef struct Plan:
@@ -98,9 +113,7 @@ ctypedef struct Plan:
     int64_t input_offset
     int64_t units_per_outer
     # innermost level
-    int phases
-    int64_t *residue
-    int64_t rows            # rows loaded at a time
+    int64_t rows            # places of the level above whose rows are loaded at a time
     bint scan               # long windows along rows are scanned, not passed over
     int64_t lead            # outputs whose window starts in the padding before the row
     int64_t *lead_shift
@@ -108,6 +121,8 @@ ctypedef struct Plan:
     int64_t group           # outputs of level 0 stored at a time
     int64_t result_values_at
     int64_t result_codes_at
+    int64_t row_plan_at
+    int64_t ahead           # bytes to prefetch ahead
     int64_t stage           # outputs gathered before they are streamed to memory, 0 to store them directly
     int64_t stage_values_at
     int64_t stage_indices_at
@@ -159,9 +174,16 @@ cdef void scan_row(const Plan *p, const uint8_t *row, const Tile *tile, void *wo
     """The innermost axis by scanning each window from the input: few long windows that hardly overlap."""
     cdef const Level *leaf = &p.level[p.levels - 1]
     cdef void *lanes = at(work, leaf.values_at)
+    cdef fastpool_row stretch
     cdef int64_t zero = 0
+    cdef int64_t all_of_it
     cdef int64_t w, start, begin, end, chunk, where
     cdef int64_t best = 0    # room for any lane type
+    stretch.phases = 1
+    stretch.stride = 1
+    stretch.residue = &zero
+    stretch.inside = &zero
+    stretch.outside = &all_of_it
     for w in range(tile.count[p.levels - 1]):
         start = (tile.first[p.levels - 1] + w) * leaf.stride - leaf.before
         begin = start if start > 0 else 0
@@ -171,7 +193,12 @@ cdef void scan_row(const Plan *p, const uint8_t *row, const Tile *tile, void *wo
         where = -1
         while begin < end:
             chunk = end - begin if end - begin < SCAN_CHUNK else SCAN_CHUNK
-            p.lanes.load(lanes, 0, row, leaf.length, begin, 1, &zero, 1, chunk, p.flip, p.lanes.lowest)
+            stretch.start = begin
+            stretch.count = chunk
+            all_of_it = chunk
+            stretch.low = 0
+            stretch.high = chunk
+            p.lanes.load(lanes, 0, row, &stretch, p.flip, p.lanes.lowest)
             p.lanes.scan(&best, &where, lanes, begin - start, chunk)
             begin += chunk
         p.lanes.put(dst, dst_codes, w, &best, where * p.scan_code)
@@ -185,53 +212,58 @@ cdef void walk_rows(const Plan *p, const uint8_t *x, const Tile *tile, void *wor
     cdef int64_t pitch = level.block
     cdef int64_t bytes = p.lanes.lane_bytes
     cdef int64_t origin = tile.first[at_level] * level.stride - level.before
-    cdef int64_t start = tile.first[at_level + 1] * leaf.stride - leaf.before
-    cdef int64_t chunk, row, slot, position, phase
+    cdef int64_t run = level.phases * p.rows * pitch    # lanes of one phase of the innermost axis
+    cdef int64_t first_byte = max(tile.row.start, 0) * p.lanes.stored_bytes + p.ahead
+    cdef int64_t row_bytes = min(tile.count[at_level + 1] * leaf.stride, leaf.length) * p.lanes.stored_bytes
+    cdef bint in_place = leaf.direct or p.scan
+    cdef int64_t place, end, q, position, skip
+    cdef int phase, i
+    cdef const uint8_t *row
     cdef void *lanes
-    cdef void *row_codes
     cdef void *raw = at(work, leaf.values_at)
-    cdef bint any_needed
-    chunk = 0
-    while chunk < level.slots:
-        any_needed = False
-        for row in range(min(p.rows, level.slots - chunk)):
-            slot = chunk + row
-            if level.needed[slot] > tile.count[at_level]:
-                continue
-            any_needed = True
-            position = origin + level.position[slot]
-            row_codes = at(slot_codes, slot * pitch * bytes) if p.codes else NULL
-            if leaf.direct or p.scan:
-                lanes = at(slots, slot * pitch * bytes)
+    place = 0
+    while place < level.places:
+        end = min(place + p.rows, level.places)
+        # in the order of memory, whatever phase a row belongs to
+        for q in range(place, end):
+            for phase in range(level.phases):
+                if level.needed[phase * level.places + q] > tile.count[at_level]:
+                    continue
+                position = origin + q * level.stride + level.residue[phase]
+                row = x + position * level.input_stride * p.lanes.stored_bytes
+                skip = (level.start[phase] + q * pitch) * bytes
+                if p.ahead:
+                    fastpool_prefetch(row + first_byte, row_bytes)
+                if in_place:
+                    lanes = at(slots, skip)
+                else:
+                    lanes = at(raw, (phase * p.rows + q - place) * pitch * bytes)
                 if position < 0 or position >= level.length:
-                    p.lanes.fill(lanes, row_codes, pitch)
+                    if in_place:
+                        p.lanes.fill(lanes, at(slot_codes, skip) if p.codes else NULL, pitch)
+                    else:
+                        for i in range(leaf.phases):
+                            p.lanes.fill(at(lanes, i * run * bytes), NULL, pitch)
                 elif p.scan:
-                    scan_row(p, x + position * level.input_stride * p.lanes.stored_bytes, tile, work, lanes, row_codes)
+                    scan_row(p, row, tile, work, lanes, at(slot_codes, skip) if p.codes else NULL)
                 else:
-                    p.lanes.load(lanes, 0, x + position * level.input_stride * p.lanes.stored_bytes, leaf.length, start,
-                                 leaf.stride, p.residue, 1, pitch, p.flip, p.lanes.lowest)
-            else:
-                lanes = at(raw, row * pitch * bytes)
-                if position < 0 or position >= level.length:
-                    for phase in range(p.phases):
-                        p.lanes.fill(at(lanes, phase * p.rows * pitch * bytes), NULL, pitch)
-                else:
-                    p.lanes.load(lanes, p.rows * pitch, x + position * level.input_stride * p.lanes.stored_bytes,
-                                 leaf.length, start, leaf.stride, p.residue, p.phases, pitch, p.flip, p.lanes.lowest)
-        if any_needed and not (leaf.direct or p.scan):
-            run_passes(p, leaf, 0, leaf.passes, 0, min(p.rows, level.slots - chunk) * pitch, work, raw, NULL,
-                       at(slots, chunk * pitch * bytes), at(slot_codes, chunk * pitch * bytes) if p.codes else NULL)
-        chunk += p.rows
+                    p.lanes.load(lanes, run, row, &tile.row, p.flip, p.lanes.lowest)
+        if not in_place:
+            for phase in range(level.phases):
+                skip = (level.start[phase] + place * pitch) * bytes
+                run_passes(p, leaf, 0, leaf.passes, 0, (end - place) * pitch, work, at(raw, phase * p.rows * pitch * bytes),
+                           NULL, at(slots, skip), at(slot_codes, skip) if p.codes else NULL)
+        place = end
 
 
 cdef void walk(const Plan *p, int at_level, const uint8_t *x, const Tile *tile, void *work, void *dst, void *dst_codes) noexcept nogil:
-    """The pooled block of levels `at_level` and inner, into dst; level 0 leaves its last pass to `store_tile`."""
+    """The pooled block of levels `at_level` and inner, into dst; level 0 leaves its last pass to `run_unit`."""
     cdef const Level *level = &p.level[at_level]
     cdef int64_t bytes = p.lanes.lane_bytes
     cdef void *slots = dst
     cdef void *slot_codes = dst_codes
-    cdef int64_t origin, slot, position
-    cdef int last
+    cdef int64_t origin, q, position, skip
+    cdef int phase
     if not level.direct:
         slots = at(work, level.values_at)
         slot_codes = at(work, level.codes_at) if p.codes else NULL
@@ -239,20 +271,20 @@ cdef void walk(const Plan *p, int at_level, const uint8_t *x, const Tile *tile, 
         walk_rows(p, x, tile, work, slots, slot_codes)
     else:
         origin = tile.first[at_level] * level.stride - level.before
-        for slot in range(level.slots):
-            if level.needed[slot] > tile.count[at_level]:
-                continue
-            position = origin + level.position[slot]
-            if position < 0 or position >= level.length:
-                p.lanes.fill(at(slots, slot * level.block * bytes),
-                             at(slot_codes, slot * level.block * bytes) if p.codes else NULL, level.block)
-            else:
-                walk(p, at_level + 1, x + position * level.input_stride * p.lanes.stored_bytes, tile, work,
-                     at(slots, slot * level.block * bytes),
-                     at(slot_codes, slot * level.block * bytes) if p.codes else NULL)
+        for q in range(level.places):
+            for phase in range(level.phases):
+                if level.needed[phase * level.places + q] > tile.count[at_level]:
+                    continue
+                position = origin + q * level.stride + level.residue[phase]
+                skip = (level.start[phase] + q * level.block) * bytes
+                if position < 0 or position >= level.length:
+                    p.lanes.fill(at(slots, skip), at(slot_codes, skip) if p.codes else NULL, level.block)
+                else:
+                    walk(p, at_level + 1, x + position * level.input_stride * p.lanes.stored_bytes, tile, work,
+                         at(slots, skip), at(slot_codes, skip) if p.codes else NULL)
     if not level.direct:
-        last = level.passes - 1 if at_level == 0 else level.passes
-        run_passes(p, level, 0, last, tile.count[at_level], 0, work, slots, slot_codes, dst, dst_codes)
+        run_passes(p, level, 0, level.passes - 1 if at_level == 0 else level.passes, tile.count[at_level], 0, work, slots,
+                   slot_codes, dst, dst_codes)
 
 
 cdef void flush(const Plan *p, Output *output) noexcept nogil:
@@ -334,6 +366,15 @@ cdef void run_unit(const Plan *p, int64_t unit, const uint8_t *x, uint8_t *y, in
     output.stage_indices = <int64_t *>at(work, p.stage_indices_at)
     output.place = place
     output.staged = 0
+    level = &p.level[p.levels - 1]
+    tile.row.phases = level.phases
+    tile.row.stride = level.stride
+    tile.row.start = tile.first[p.levels - 1] * level.stride - level.before
+    tile.row.count = p.level[p.levels - 2].block
+    tile.row.residue = level.residue
+    tile.row.inside = <int64_t *>at(work, p.row_plan_at)
+    tile.row.outside = tile.row.inside + level.phases
+    fastpool_plan_row(&tile.row, level.length)
     level = &p.level[0]
     walk(p, 0, x + base * p.lanes.stored_bytes, &tile, work, result, result_codes)
     if level.direct:
@@ -397,14 +438,14 @@ cdef class ForwardPlan:
     def __dealloc__(self):
         cdef int i, j
         for i in range(self.plan.levels):
-            PyMem_RawFree(self.plan.level[i].position)
+            PyMem_RawFree(self.plan.level[i].residue)
+            PyMem_RawFree(self.plan.level[i].start)
             PyMem_RawFree(self.plan.level[i].needed)
             if self.plan.level[i].pass_ != NULL:
                 for j in range(self.plan.level[i].passes):
                     PyMem_RawFree(self.plan.level[i].pass_[j].offset)
                     PyMem_RawFree(self.plan.level[i].pass_[j].code)
                 PyMem_RawFree(self.plan.level[i].pass_)
-        PyMem_RawFree(self.plan.residue)
         PyMem_RawFree(self.plan.lead_shift)
         PyMem_RawFree(self.plan.table)
 
@@ -429,8 +470,6 @@ cdef class ForwardPlan:
         p.scan = spec.scan
         p.group = spec.group
         p.scan_code = spec.scan_code
-        p.residue = copied(spec.residues)
-        p.phases = len(spec.residues)
         if spec.table is not None:
             p.table = copied(spec.table)
         bytes = p.lanes.lane_bytes
@@ -443,6 +482,15 @@ cdef class ForwardPlan:
             self.fill_level(level, form.levels[i], spec.levels[i])
             p.units_per_outer *= level.tiles
         self.units = p.outer * p.units_per_outer
+        # the last line of defence: the outermost elements that the plan can touch lie in the arrays
+        first = form.input_offset
+        last_input = first + (p.outer - 1) * p.outer_input
+        last_output = (p.outer - 1) * p.outer_output
+        for level_form in form.levels:
+            last_input += (level_form.window.length - 1) * level_form.input_stride
+            last_output += (level_form.window.out - 1) * level_form.output_stride
+        if p.outer and (first < 0 or last_input >= spec.input_elements or last_output >= spec.output_elements):
+            raise ValueError("the plan reaches beyond its arrays")
         leaf = &p.level[p.levels - 1]
         p.lead = min(leaf.out, (leaf.before + leaf.stride - 1) // leaf.stride)
         p.lead_shift = copied([window_first_tap(o, leaf.stride, leaf.dilation, leaf.before) * leaf.dilation for o in range(p.lead)])
@@ -456,10 +504,10 @@ cdef class ForwardPlan:
             if i == p.levels - 1:
                 size += rounded(spec.raw_elements * bytes + FASTPOOL_SLACK_BYTES)
             elif not level.direct:
-                size += rounded(level.slots * level.block * bytes + FASTPOOL_SLACK_BYTES)
+                size += rounded(level.slot_elements * bytes + FASTPOOL_SLACK_BYTES)
                 level.codes_at = size
                 if p.codes:
-                    size += rounded(level.slots * level.block * bytes + FASTPOOL_SLACK_BYTES)
+                    size += rounded(level.slot_elements * bytes + FASTPOOL_SLACK_BYTES)
             level.temp_values_at = size
             if temp_slots:
                 size += rounded(temp_slots * bytes + FASTPOOL_SLACK_BYTES)
@@ -471,7 +519,10 @@ cdef class ForwardPlan:
         p.result_codes_at = size
         if p.codes:
             size += rounded(spec.result_elements * bytes + FASTPOOL_SLACK_BYTES)
+        p.row_plan_at = size
+        size += rounded(2 * leaf.phases * 8)
         p.stage = spec.stage
+        p.ahead = spec.ahead
         p.stage_values_at = size
         size += rounded(p.stage * p.lanes.stored_bytes)
         p.stage_indices_at = size
@@ -497,11 +548,14 @@ cdef class ForwardPlan:
         level.output_stride = form.output_stride
         level.tile = spec.tile
         level.tiles = (level.out + level.tile - 1) // level.tile
-        level.slots = len(spec.positions)
         level.block = spec.block
         level.direct = spec.direct
-        level.position = copied(spec.positions)
-        level.needed = copied(spec.needed)
+        level.phases = len(spec.residues)
+        level.places = max(spec.places, default=0)
+        level.slot_elements = spec.slot_elements
+        level.residue = copied(spec.residues)
+        level.start = copied(spec.starts)
+        level.needed = copied([n for phase in spec.needed for n in phase])
         level.pass_ = <Pass *>PyMem_RawMalloc(max(len(spec.passes), 1) * sizeof(Pass))
         if level.pass_ == NULL:
             raise MemoryError

@@ -42,15 +42,42 @@
 /* How stored elements become lanes. */
 enum { FASTPOOL_INTEGER = 0, FASTPOOL_FLOAT = 1, FASTPOOL_HALF = 2 };
 
+/* How the rows of a tile are read: place q of phase p is element start + residue[p] + q*stride, if it lies in the row. */
+typedef struct {
+    int phases;
+    int64_t stride;
+    int64_t start;
+    int64_t count;            /* places per phase */
+    int64_t low, high;        /* places that every phase of a stride up to 4 has inside the row, read in one go */
+    const int64_t *residue;
+    int64_t *inside, *outside; /* per phase: places [inside, outside) lie in the row */
+} fastpool_row;
+
+static void fastpool_plan_row(fastpool_row *plan, int64_t length) {
+    const int64_t s = plan->stride;
+    plan->low = 0, plan->high = plan->count;
+    for (int p = 0; p < plan->phases; p++) {
+        int64_t first = plan->start + plan->residue[p];
+        int64_t inside = first < 0 ? (-first + s - 1) / s : 0;
+        int64_t outside = length > first ? (length - first + s - 1) / s : 0;
+        if (inside > plan->count) inside = plan->count;
+        if (outside > plan->count) outside = plan->count;
+        if (outside < inside) outside = inside;
+        plan->inside[p] = inside, plan->outside[p] = outside;
+        if (inside > plan->low) plan->low = inside;
+        if (outside < plan->high) plan->high = outside;
+    }
+    if (s > 4 || plan->phases != s || plan->high < plan->low) plan->high = plan->low = 0;
+}
+
 typedef struct {
     int lane_bytes;
     int stored_bytes;
     int64_t lowest; /* bits of the lane that never wins: what padding holds */
     /* n lanes of the value that never wins; its codes are 0 */
     void (*fill)(void *values, void *codes, int64_t n);
-    /* one row into `phases` runs of lanes, `pitch` lanes apart; run p, place q is element start + q*stride + residue[p] */
-    void (*load)(void *lanes, int64_t pitch, const void *row, int64_t length, int64_t start, int64_t stride,
-                 const int64_t *residue, int phases, int64_t count, int64_t flip, int64_t lowest);
+    /* one row into runs of lanes, one per phase and `pitch` lanes apart */
+    void (*load)(void *lanes, int64_t pitch, const void *row, const fastpool_row *plan, int64_t flip, int64_t lowest);
     /* dst[i] = first maximum over taps j of src[i + offset[j]], after `seed[i]` where given */
     void (*reduce)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
                    const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n);
@@ -102,6 +129,15 @@ FASTPOOL_INLINE void fastpool_stream_fence(void) { _mm_sfence(); }
 static void fastpool_stream(void *to, const void *from, int64_t bytes) { memcpy(to, from, (size_t)bytes); }
 FASTPOOL_INLINE void fastpool_stream_fence(void) {}
 #endif
+
+/* Ask for memory that will be read soon; a hint, so it may lie beyond the array. */
+FASTPOOL_INLINE void fastpool_prefetch(const void *from, int64_t bytes) {
+#if FASTPOOL_VECTORS
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)from + i, 0, 2);
+#else
+    (void)from, (void)bytes;
+#endif
+}
 
 #define FASTPOOL_PASTE_(a, b) a##b
 #define FASTPOOL_PASTE(a, b) FASTPOOL_PASTE_(a, b)
