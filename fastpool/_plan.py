@@ -299,13 +299,13 @@ def forward_spec(geometry: Geometry, kind: int, stored_bytes: int, flip: int, in
     pitch = tile if scan or direct_leaf else tile + reach
     above = max(phases[leaf - 1].places(tiles[leaf - 1]))
     across = len(phases[leaf - 1].residues)
-    rows = above
+    row_bytes = across * len(phases[leaf].residues) * pitch * lane_bytes
+    rows = max(1, min(above, ROW_BYTES // row_bytes))
     passes: tuple[Pass, ...] = ()
     raw = temp = 0
     if scan:
         raw = SCAN_CHUNK
     elif not direct_leaf:
-        rows = max(1, min(above, ROW_BYTES // (across * len(phases[leaf].residues) * pitch * lane_bytes)))
         starts = [i * across * rows * pitch for i in range(len(phases[leaf].residues))]
         passes = passes_of(window, starts, phases[leaf].residues, 1, steps[leaf], False)
         passes = tuple(p._replace(extra=0) for p in passes)  # a pass goes over whole rows, reach included

@@ -25,6 +25,7 @@ cdef extern from "pool_lanes.h" nogil:
         int64_t stride
         int64_t start
         int64_t count
+        int64_t elements
         int64_t low
         int64_t high
         const int64_t *residue
@@ -36,7 +37,8 @@ cdef extern from "pool_lanes.h" nogil:
         int stored_bytes
         int64_t lowest
         void (*fill)(void *, void *, int64_t) noexcept nogil
-        void (*load)(void *, int64_t, const void *, const fastpool_row *, int64_t, int64_t) noexcept nogil
+        void (*load)(void *, int64_t, int64_t, const void *, int64_t, int64_t, const fastpool_row *, int64_t, int64_t,
+                     int64_t) noexcept nogil
         void (*reduce)(void *, void *, const void *, const void *, const void *, const void *, const int64_t *,
                        const int64_t *, int, int64_t) noexcept nogil
         void (*scan)(void *, int64_t *, const void *, int64_t, int64_t) noexcept nogil
@@ -47,7 +49,6 @@ cdef extern from "pool_lanes.h" nogil:
     int fastpool_choose_lanes(fastpool_lanes *, int, int, int)
     void fastpool_stream(void *, const void *, int64_t)
     void fastpool_stream_fence()
-    void fastpool_prefetch(const void *, int64_t)
 
 
 cdef enum:
@@ -198,7 +199,7 @@ cdef void scan_row(const Plan *p, const uint8_t *row, const Tile *tile, void *wo
             all_of_it = chunk
             stretch.low = 0
             stretch.high = chunk
-            p.lanes.load(lanes, 0, row, &stretch, p.flip, p.lanes.lowest)
+            p.lanes.load(lanes, 0, 0, row, 0, 1, &stretch, p.flip, p.lanes.lowest, 0)
             p.lanes.scan(&best, &where, lanes, begin - start, chunk)
             begin += chunk
         p.lanes.put(dst, dst_codes, w, &best, where * p.scan_code)
@@ -213,31 +214,31 @@ cdef void walk_rows(const Plan *p, const uint8_t *x, const Tile *tile, void *wor
     cdef int64_t bytes = p.lanes.lane_bytes
     cdef int64_t origin = tile.first[at_level] * level.stride - level.before
     cdef int64_t run = level.phases * p.rows * pitch    # lanes of one phase of the innermost axis
-    cdef int64_t first_byte = max(tile.row.start, 0) * p.lanes.stored_bytes + p.ahead
-    cdef int64_t row_bytes = min(tile.count[at_level + 1] * leaf.stride, leaf.length) * p.lanes.stored_bytes
     cdef bint in_place = leaf.direct or p.scan
-    cdef int64_t place, end, q, position, skip
+    cdef int64_t place, end, q, stop, position, skip
     cdef int phase, i
+    cdef const int64_t *needed
     cdef const uint8_t *row
     cdef void *lanes
     cdef void *raw = at(work, leaf.values_at)
     place = 0
     while place < level.places:
         end = min(place + p.rows, level.places)
-        # in the order of memory, whatever phase a row belongs to
-        for q in range(place, end):
-            for phase in range(level.phases):
-                if level.needed[phase * level.places + q] > tile.count[at_level]:
+        for phase in range(level.phases):
+            needed = level.needed + phase * level.places
+            q = place
+            while q < end:
+                if needed[q] > tile.count[at_level]:
+                    q += 1
                     continue
                 position = origin + q * level.stride + level.residue[phase]
                 row = x + position * level.input_stride * p.lanes.stored_bytes
                 skip = (level.start[phase] + q * pitch) * bytes
-                if p.ahead:
-                    fastpool_prefetch(row + first_byte, row_bytes)
                 if in_place:
                     lanes = at(slots, skip)
                 else:
                     lanes = at(raw, (phase * p.rows + q - place) * pitch * bytes)
+                stop = q + 1
                 if position < 0 or position >= level.length:
                     if in_place:
                         p.lanes.fill(lanes, at(slot_codes, skip) if p.codes else NULL, pitch)
@@ -247,7 +248,12 @@ cdef void walk_rows(const Plan *p, const uint8_t *x, const Tile *tile, void *wor
                 elif p.scan:
                     scan_row(p, row, tile, work, lanes, at(slot_codes, skip) if p.codes else NULL)
                 else:
-                    p.lanes.load(lanes, run, row, &tile.row, p.flip, p.lanes.lowest)
+                    # all rows alike up to the next that is not
+                    while stop < end and needed[stop] <= tile.count[at_level] and position + (stop - q) * level.stride < level.length:
+                        stop += 1
+                    p.lanes.load(lanes, run, pitch, row, level.stride * level.input_stride, stop - q, &tile.row, p.flip,
+                                 p.lanes.lowest, p.ahead)
+                q = stop
         if not in_place:
             for phase in range(level.phases):
                 skip = (level.start[phase] + place * pitch) * bytes
@@ -371,6 +377,7 @@ cdef void run_unit(const Plan *p, int64_t unit, const uint8_t *x, uint8_t *y, in
     tile.row.stride = level.stride
     tile.row.start = tile.first[p.levels - 1] * level.stride - level.before
     tile.row.count = p.level[p.levels - 2].block
+    tile.row.elements = min(tile.count[p.levels - 1] * level.stride, level.length)
     tile.row.residue = level.residue
     tile.row.inside = <int64_t *>at(work, p.row_plan_at)
     tile.row.outside = tile.row.inside + level.phases

@@ -47,8 +47,9 @@ typedef struct {
     int phases;
     int64_t stride;
     int64_t start;
-    int64_t count;            /* places per phase */
-    int64_t low, high;        /* places that every phase of a stride up to 4 has inside the row, read in one go */
+    int64_t count;             /* places per phase */
+    int64_t elements;          /* of a row that the tile reads, to be asked for ahead of time */
+    int64_t low, high;         /* places that every phase of a stride up to 4 has inside the row, read in one go */
     const int64_t *residue;
     int64_t *inside, *outside; /* per phase: places [inside, outside) lie in the row */
 } fastpool_row;
@@ -76,8 +77,10 @@ typedef struct {
     int64_t lowest; /* bits of the lane that never wins: what padding holds */
     /* n lanes of the value that never wins; its codes are 0 */
     void (*fill)(void *values, void *codes, int64_t n);
-    /* one row into runs of lanes, one per phase and `pitch` lanes apart */
-    void (*load)(void *lanes, int64_t pitch, const void *row, const fastpool_row *plan, int64_t flip, int64_t lowest);
+    /* rows into runs of lanes, one per phase and `pitch` lanes apart; rows are `row_pitch` lanes apart there, `row_stride`
+     * elements in the input; `ahead` bytes further on memory is asked for */
+    void (*load)(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride, int64_t rows,
+                 const fastpool_row *plan, int64_t flip, int64_t lowest, int64_t ahead);
     /* dst[i] = first maximum over taps j of src[i + offset[j]], after `seed[i]` where given */
     void (*reduce)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
                    const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n);
@@ -180,10 +183,59 @@ FASTPOOL_INLINE void fastpool_prefetch(const void *from, int64_t bytes) {
 #define FLOATING
 #include "pool_lanes_template.h"
 
+/* Rows of vectors need shuffles across two of them; 8, 16, 32 and 64 bits. */
+#if FASTPOOL_VECTORS && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
+#define FASTPOOL_SHUFFLES 1
+#endif
+#endif
+#ifndef FASTPOOL_SHUFFLES
+#define FASTPOOL_SHUFFLES 0
+#endif
+#define FASTPOOL_EVEN_2 0, 2
+#define FASTPOOL_ODD_2 1, 3
+#define FASTPOOL_EVEN_4 0, 2, 4, 6
+#define FASTPOOL_ODD_4 1, 3, 5, 7
+#define FASTPOOL_EVEN_8 0, 2, 4, 6, 8, 10, 12, 14
+#define FASTPOOL_ODD_8 1, 3, 5, 7, 9, 11, 13, 15
+#define FASTPOOL_EVEN_16 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define FASTPOOL_ODD_16 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define FASTPOOL_EVEN_32 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62
+#define FASTPOOL_ODD_32 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63
+#define FASTPOOL_EVEN_64 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 64, 66, 68, 70, 72, 74, 76, 78, 80, 82, 84, 86, 88, 90, 92, 94, 96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118, 120, 122, 124, 126
+#define FASTPOOL_ODD_64 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63, 65, 67, 69, 71, 73, 75, 77, 79, 81, 83, 85, 87, 89, 91, 93, 95, 97, 99, 101, 103, 105, 107, 109, 111, 113, 115, 117, 119, 121, 123, 125, 127
+
+#define FASTPOOL_INDEX_LANES (FASTPOOL_VECTOR_BYTES / 8)
+#if FASTPOOL_SHUFFLES
+typedef int64_t fastpool_index_vector __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(8), may_alias));
+#endif
+/* Lanes as plain numbers, since they are pasted into names. */
+#if FASTPOOL_VECTOR_BYTES == 64
+#define FASTPOOL_LANES_8 64
+#define FASTPOOL_LANES_16 32
+#define FASTPOOL_LANES_32 16
+#define FASTPOOL_LANES_64 8
+#elif FASTPOOL_VECTOR_BYTES == 32
+#define FASTPOOL_LANES_8 32
+#define FASTPOOL_LANES_16 16
+#define FASTPOOL_LANES_32 8
+#define FASTPOOL_LANES_64 4
+#else
+#define FASTPOOL_LANES_8 16
+#define FASTPOOL_LANES_16 8
+#define FASTPOOL_LANES_32 4
+#define FASTPOOL_LANES_64 2
+#endif
+
 #define STORED int8_t
 #define LANE_BITS int8_t
 #define CODE_BITS uint8_t
 #define SUFFIX _8_8
+#if FASTPOOL_SHUFFLES
+#define VECTOR_ROWS
+#define WIDE_LANES FASTPOOL_LANES_8
+#define NARROW_LANES 16
+#endif
 #include "pool_rows_template.h"
 
 #define STORED int8_t
@@ -196,36 +248,64 @@ FASTPOOL_INLINE void fastpool_prefetch(const void *from, int64_t bytes) {
 #define LANE_BITS int32_t
 #define CODE_BITS uint32_t
 #define SUFFIX _8_32
+#if FASTPOOL_SHUFFLES
+#define VECTOR_INDICES
+#endif
 #include "pool_rows_template.h"
 
 #define STORED int16_t
 #define LANE_BITS int16_t
 #define CODE_BITS uint16_t
 #define SUFFIX _16_16
+#if FASTPOOL_SHUFFLES
+#define VECTOR_ROWS
+#define WIDE_LANES FASTPOOL_LANES_16
+#define NARROW_LANES 8
+#endif
 #include "pool_rows_template.h"
 
 #define STORED int16_t
 #define LANE_BITS int32_t
 #define CODE_BITS uint32_t
 #define SUFFIX _16_32
+#if FASTPOOL_SHUFFLES
+#define VECTOR_INDICES
+#endif
 #include "pool_rows_template.h"
 
 #define STORED int32_t
 #define LANE_BITS int32_t
 #define CODE_BITS uint32_t
 #define SUFFIX _32_32
+#if FASTPOOL_SHUFFLES
+#define VECTOR_ROWS
+#define VECTOR_INDICES
+#define WIDE_LANES FASTPOOL_LANES_32
+#define NARROW_LANES 4
+#endif
 #include "pool_rows_template.h"
 
 #define STORED int64_t
 #define LANE_BITS int64_t
 #define CODE_BITS uint64_t
 #define SUFFIX _64_64
+#if FASTPOOL_SHUFFLES
+#define VECTOR_ROWS
+#define VECTOR_INDICES
+#define WIDE_LANES FASTPOOL_LANES_64
+#define NARROW_LANES 2
+#endif
 #include "pool_rows_template.h"
 
 #define STORED int16_t
 #define LANE_BITS int16_t
 #define CODE_BITS uint16_t
 #define SUFFIX _half_16
+#if FASTPOOL_SHUFFLES
+#define VECTOR_ROWS
+#define WIDE_LANES FASTPOOL_LANES_16
+#define NARROW_LANES 8
+#endif
 #define HALF
 #include "pool_rows_template.h"
 

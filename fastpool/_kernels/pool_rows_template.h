@@ -9,35 +9,15 @@
 #define KEY_PARAMETERS                                           \
     const int16_t infinity = (int16_t)(flip < 0 ? -flip : flip); \
     const int16_t sign = (int16_t)(flip < 0 ? -1 : 0);
+#define KEY_VECTOR(type, name, bits)                                     \
+    type name##_size = (bits) & 0x7fff, name##_sign = ((bits) >> 15) ^ sign; \
+    type name##_nan = name##_size > infinity;                            \
+    type name = (((name##_size ^ name##_sign) - name##_sign) & ~name##_nan) | (name##_nan & INT16_MAX);
 #else
 #define KEY(bits) ((LANE_BITS)(STORED)((bits) ^ mask))
 #define KEY_PARAMETERS const STORED mask = (STORED)flip;
+#define KEY_VECTOR(type, name, bits) type name = (bits) ^ mask;
 #endif
-
-/* `body(q, n)` must handle n places from q. Whole blocks have a constant length, so that compilers vectorise them without
- * a tail; the last block overlaps the one before. */
-#define BLOCK (FASTPOOL_VECTOR_BYTES / (int)sizeof(LANE_BITS))
-#define SMALL_BLOCK (BLOCK >= 16 ? BLOCK / 4 : 4)
-#define IN_BLOCKS(count, body)                                        \
-    if ((count) >= BLOCK) {                                           \
-        int64_t q_ = 0;                                               \
-        for (; q_ + BLOCK <= (count); q_ += BLOCK) {                  \
-            body(q_, BLOCK)                                           \
-        }                                                             \
-        if (q_ < (count)) {                                           \
-            body((count) - BLOCK, BLOCK)                              \
-        }                                                             \
-    } else if ((count) >= SMALL_BLOCK) {                              \
-        int64_t q_ = 0;                                               \
-        for (; q_ + SMALL_BLOCK <= (count); q_ += SMALL_BLOCK) {      \
-            body(q_, SMALL_BLOCK)                                     \
-        }                                                             \
-        if (q_ < (count)) {                                           \
-            body((count) - SMALL_BLOCK, SMALL_BLOCK)                  \
-        }                                                             \
-    } else {                                                          \
-        body(0, (count))                                              \
-    }
 
 /* The few elements at the ends of a row: vector code for them costs more to enter than it saves. */
 #if FASTPOOL_VECTORS
@@ -50,59 +30,119 @@
 #define EDGE(statement) statement
 #endif
 
-/* Every phase at once, from one contiguous stretch. */
-#define SPLIT(STRIDE)                                                                                             \
+/* `count` places of every phase at once, from one contiguous stretch. */
+#define SPLIT_SCALAR(STRIDE)                                                                     \
+    for (int64_t i = 0; i < count; i++) {                                                        \
+        for (int r = 0; r < STRIDE; r++) lanes[r * pitch + i] = KEY(from[STRIDE * i + r]);       \
+    }
+#ifdef VECTOR_ROWS
+typedef STORED NAME(wide) __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(STORED)), may_alias));
+typedef STORED NAME(narrow) __attribute__((vector_size(16), aligned(sizeof(STORED)), may_alias));
+
+#define EVEN(N, a, b) __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_EVEN_, N))
+#define ODD(N, a, b) __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_ODD_, N))
+#define PUT(type, to, value)                 \
+    do {                                     \
+        KEY_VECTOR(type, key, value)         \
+        *(type *)(to) = key;                 \
+    } while (0)
+
+/* n lanes from place i */
+#define SPLIT_1(type, N, i) PUT(type, lanes + (i), *(const type *)(from + (i)));
+#define SPLIT_2(type, N, i)                                                                       \
+    {                                                                                             \
+        const type a = *(const type *)(from + 2 * (i)), b = *(const type *)(from + 2 * (i) + N);  \
+        PUT(type, lanes + (i), EVEN(N, a, b));                                                    \
+        PUT(type, lanes + (i) + pitch, ODD(N, a, b));                                             \
+    }
+#define SPLIT_4(type, N, i)                                                                           \
+    {                                                                                                 \
+        const type a = *(const type *)(from + 4 * (i)), b = *(const type *)(from + 4 * (i) + N);      \
+        const type c = *(const type *)(from + 4 * (i) + 2 * N), d = *(const type *)(from + 4 * (i) + 3 * N); \
+        const type even = EVEN(N, a, b), odd = ODD(N, a, b), even2 = EVEN(N, c, d), odd2 = ODD(N, c, d); \
+        PUT(type, lanes + (i), EVEN(N, even, even2));                                                 \
+        PUT(type, lanes + (i) + pitch, EVEN(N, odd, odd2));                                           \
+        PUT(type, lanes + (i) + 2 * pitch, ODD(N, even, even2));                                      \
+        PUT(type, lanes + (i) + 3 * pitch, ODD(N, odd, odd2));                                        \
+    }
+/* whole vectors; the last one overlaps the one before */
+#define SPLIT_BY(STRIDE, type, N)                                        \
+    {                                                                    \
+        int64_t i = 0;                                                   \
+        for (; i + N <= count; i += N) SPLIT_##STRIDE(type, N, i)        \
+        if (i < count) SPLIT_##STRIDE(type, N, count - N)                \
+        return;                                                          \
+    }
+#define SPLIT_VECTORS(STRIDE)                                                  \
+    if (count >= WIDE_LANES) SPLIT_BY(STRIDE, NAME(wide), WIDE_LANES)          \
+    if (count >= NARROW_LANES) SPLIT_BY(STRIDE, NAME(narrow), NARROW_LANES)
+#else
+#define SPLIT_VECTORS(STRIDE)
+#endif
+#define SPLIT(STRIDE, VECTORS)                                                                                    \
     FASTPOOL_INLINE void NAME(split##STRIDE)(LANE_BITS *FASTPOOL_RESTRICT lanes, int64_t pitch,                   \
                                              const STORED *FASTPOOL_RESTRICT from, int64_t count, int64_t flip) { \
         KEY_PARAMETERS                                                                                            \
-        SPLIT_BLOCKS(count, STRIDE)                                                                               \
+        (void)pitch;                                                                                              \
+        VECTORS                                                                                                   \
+        SPLIT_SCALAR(STRIDE)                                                                                      \
     }
-#define SPLIT_BODY1(q, n) \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i] = KEY(from[i]);
-#define SPLIT_BODY2(q, n)                                                  \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i] = KEY(from[2 * i]); \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i + pitch] = KEY(from[2 * i + 1]);
-#define SPLIT_BODY3(q, n)                                                              \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i] = KEY(from[3 * i]);             \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i + pitch] = KEY(from[3 * i + 1]); \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i + 2 * pitch] = KEY(from[3 * i + 2]);
-#define SPLIT_BODY4(q, n)                                                                  \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i] = KEY(from[4 * i]);                 \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i + pitch] = KEY(from[4 * i + 1]);     \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i + 2 * pitch] = KEY(from[4 * i + 2]); \
-    for (int64_t i = (q); i < (q) + (n); i++) lanes[i + 3 * pitch] = KEY(from[4 * i + 3]);
-#define SPLIT_BLOCKS(count, STRIDE) IN_BLOCKS(count, SPLIT_BODY##STRIDE)
-SPLIT(1)
-SPLIT(2)
-SPLIT(3)
-SPLIT(4)
+SPLIT(1, SPLIT_VECTORS(1))
+SPLIT(2, SPLIT_VECTORS(2))
+SPLIT(3, )
+SPLIT(4, SPLIT_VECTORS(4))
 
-static void NAME(load)(void *lanes, int64_t pitch, const void *row, const fastpool_row *plan, int64_t flip, int64_t lowest) {
+/* places [first, last) of a phase, in every row: elements, or the value of padding */
+#define COPY_EDGE(first, last)                                                                          \
+    if ((first) < (last)) {                                                                             \
+        for (int64_t r = 0; r < rows; r++) {                                                            \
+            for (int64_t q = (first); q < (last); q++) {                                                \
+                EDGE(to[r * row_pitch + q] = KEY(from[r * row_stride + q * stride]));                   \
+            }                                                                                           \
+        }                                                                                               \
+    }
+#define FILL_EDGE(first, last)                                                                          \
+    if ((first) < (last)) {                                                                             \
+        for (int64_t r = 0; r < rows; r++) {                                                            \
+            for (int64_t q = (first); q < (last); q++) EDGE(to[r * row_pitch + q] = (LANE_BITS)lowest); \
+        }                                                                                               \
+    }
+#define SPLIT_ROWS(STRIDE)                                                                                        \
+    for (int64_t r = 0; r < rows; r++) {                                                                          \
+        const STORED *from = x + r * row_stride;                                                                  \
+        if (ahead) fastpool_prefetch((const char *)(from + first) + ahead, bytes);                                \
+        NAME(split##STRIDE)((LANE_BITS *)lanes + r * row_pitch + low, pitch, from + plan->start + low * STRIDE,   \
+                            high - low, flip);                                                                    \
+    }
+
+static void NAME(load)(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride, int64_t rows,
+                       const fastpool_row *plan, int64_t flip, int64_t lowest, int64_t ahead) {
     KEY_PARAMETERS
-    const int64_t stride = plan->stride, low = plan->low, high = plan->high;
-    const STORED *x = row;
-    if (high > low) {
-        LANE_BITS *to = (LANE_BITS *)lanes + low;
-        const STORED *from = x + plan->start + low * stride;
-        if (stride == 1) NAME(split1)(to, pitch, from, high - low, flip);
-        else if (stride == 2) NAME(split2)(to, pitch, from, high - low, flip);
-        else if (stride == 3) NAME(split3)(to, pitch, from, high - low, flip);
-        else NAME(split4)(to, pitch, from, high - low, flip);
+    const int64_t stride = plan->stride, low = plan->low, high = plan->high, count = plan->count;
+    const int64_t first = plan->start > 0 ? plan->start : 0;
+    const int64_t bytes = plan->elements * (int64_t)sizeof(STORED);
+    const STORED *x = input;
+    const int joint = high > low;
+    if (joint) {
+        if (stride == 1) SPLIT_ROWS(1)
+        else if (stride == 2) SPLIT_ROWS(2)
+        else if (stride == 3) SPLIT_ROWS(3)
+        else SPLIT_ROWS(4)
+    } else if (ahead) {
+        for (int64_t r = 0; r < rows; r++) fastpool_prefetch((const char *)(x + r * row_stride + first) + ahead, bytes);
     }
     for (int p = 0; p < plan->phases; p++) {
         LANE_BITS *to = (LANE_BITS *)lanes + p * pitch;
         const STORED *from = x + plan->start + plan->residue[p];
         const int64_t inside = plan->inside[p], outside = plan->outside[p];
-        int64_t q = 0;
-        for (; q < inside; q++) EDGE(to[q] = (LANE_BITS)lowest);
-        if (high > low) {
-            for (; q < low; q++) EDGE(to[q] = KEY(from[q * stride]));
-            q = high;
-            for (; q < outside; q++) EDGE(to[q] = KEY(from[q * stride]));
+        FILL_EDGE(0, inside)
+        if (joint) {
+            COPY_EDGE(inside, low)
+            COPY_EDGE(high, outside)
         } else {
-            for (; q < outside; q++) to[q] = KEY(from[q * stride]);
+            COPY_EDGE(inside, outside)
         }
-        for (; q < plan->count; q++) EDGE(to[q] = (LANE_BITS)lowest);
+        FILL_EDGE(outside, count)
     }
 }
 
@@ -115,43 +155,72 @@ static void NAME(store)(void *y, int64_t *indices, const void *values, const voi
     /* lanes order half floats but are not their bits (-0.0, payloads of NaN): take the element itself */
     const STORED *from = x;
     (void)values, (void)flip;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t index = base + i * step + (table ? table[(CODE_BITS)c[i]] : (int64_t)c[i]);
+    for (int64_t i = 0; i < n; i++, base += step) {
+        int64_t index = base + (table ? table[(CODE_BITS)c[i]] : (int64_t)c[i]);
         out[i] = from[index];
         if (indices) indices[i] = index;
     }
 #else
     const LANE_BITS *v = values;
     const STORED mask = (STORED)flip;
+    int64_t i = 0;
     (void)x;
-#define STORE_VALUES(q, count) \
-    for (int64_t i = (q); i < (q) + (count); i++) out[i] = (STORED)((STORED)v[i] ^ mask);
-#define STORE_INDICES(q, count) \
-    for (int64_t i = (q); i < (q) + (count); i++) indices[i] = base + i * step + c[i];
-    IN_BLOCKS(n, STORE_VALUES)
-    if (indices && table) {
-        for (int64_t i = 0; i < n; i++) indices[i] = base + i * step + table[(CODE_BITS)c[i]];
-    } else if (indices) {
-        IN_BLOCKS(n, STORE_INDICES)
+#ifdef VECTOR_ROWS
+    if (n >= WIDE_LANES) {
+        for (; i + WIDE_LANES <= n; i += WIDE_LANES) *(NAME(wide) *)(out + i) = *(const NAME(wide) *)(v + i) ^ mask;
+        if (i < n) *(NAME(wide) *)(out + n - WIDE_LANES) = *(const NAME(wide) *)(v + n - WIDE_LANES) ^ mask;
+        i = n;
+    } else if (n >= NARROW_LANES) {
+        for (; i + NARROW_LANES <= n; i += NARROW_LANES) *(NAME(narrow) *)(out + i) = *(const NAME(narrow) *)(v + i) ^ mask;
+        if (i < n) *(NAME(narrow) *)(out + n - NARROW_LANES) = *(const NAME(narrow) *)(v + n - NARROW_LANES) ^ mask;
+        i = n;
     }
-#undef STORE_VALUES
-#undef STORE_INDICES
+#endif
+    for (; i < n; i++) out[i] = (STORED)((STORED)v[i] ^ mask);
+    if (!indices) return;
+    if (table) {
+        for (i = 0; i < n; i++, base += step) indices[i] = base + table[(CODE_BITS)c[i]];
+        return;
+    }
+    i = 0;
+#ifdef VECTOR_INDICES
+    if (n >= FASTPOOL_INDEX_LANES) {
+        typedef LANE_BITS part __attribute__((vector_size(FASTPOOL_INDEX_LANES * sizeof(LANE_BITS)),
+                                              aligned(sizeof(LANE_BITS)), may_alias));
+        fastpool_index_vector ramp;
+        for (int l = 0; l < FASTPOOL_INDEX_LANES; l++) ramp[l] = base + l * step;
+        for (; i + FASTPOOL_INDEX_LANES <= n; i += FASTPOOL_INDEX_LANES, ramp += FASTPOOL_INDEX_LANES * step) {
+            *(fastpool_index_vector *)(indices + i) =
+                __builtin_convertvector(*(const part *)(c + i), fastpool_index_vector) + ramp;
+        }
+    }
+#endif
+    for (; i < n; i++) indices[i] = base + i * step + c[i];
 #endif
 }
 
-#undef BLOCK
-#undef SMALL_BLOCK
-#undef IN_BLOCKS
-#undef EDGE
-#undef SPLIT_BODY1
-#undef SPLIT_BODY2
-#undef SPLIT_BODY3
-#undef SPLIT_BODY4
-#undef SPLIT_BLOCKS
 #undef NAME
 #undef KEY
 #undef KEY_PARAMETERS
+#undef KEY_VECTOR
+#undef EDGE
+#undef COPY_EDGE
+#undef FILL_EDGE
+#undef SPLIT_ROWS
 #undef SPLIT
+#undef SPLIT_SCALAR
+#undef SPLIT_VECTORS
+#undef SPLIT_BY
+#undef SPLIT_1
+#undef SPLIT_2
+#undef SPLIT_4
+#undef EVEN
+#undef ODD
+#undef PUT
+#undef WIDE_LANES
+#undef NARROW_LANES
+#undef VECTOR_ROWS
+#undef VECTOR_INDICES
 #undef HALF
 #undef STORED
 #undef LANE_BITS
