@@ -322,18 +322,16 @@ def global_max_pool(
     lengths = [flat.shape[axis] for axis in where]
     chunk = _plan.global_chunk(flat.shape, where)
     inner = settings._replace(check_finite="ignore")
-    if chunk is None:
-        result = _extremum(False, flat, lengths, None, 0, 1, False, where, return_indices, None, inner)
-        values, indices = result if return_indices else (result, None)
-    else:
+    source, before = flat, None
+    if chunk is not None:
         first = [chunk, *lengths[1:]]
-        partial = _extremum(False, flat, first, None, 0, 1, True, where, return_indices, None, inner)
-        parts, part_indices = partial if return_indices else (partial, None)
-        last = [parts.shape[axis] for axis in where]
-        result = _extremum(False, parts, last, None, 0, 1, False, where, return_indices, None, inner)
-        values, indices = result if return_indices else (result, None)
-        if indices is not None:
-            indices = part_indices.reshape(-1)[indices]
+        parts = _extremum(False, flat, first, None, 0, 1, True, where, return_indices, None, inner)
+        source, before = parts if return_indices else (parts, None)
+    last = [source.shape[axis] for axis in where]
+    result = _extremum(False, source, last, None, 0, 1, False, where, return_indices, None, inner)
+    values, indices = result if return_indices else (result, None)
+    if indices is not None and before is not None:
+        indices = before.reshape(-1)[indices]
     if indices is None:
         return values.reshape(shape)
     return Pooled(values.reshape(shape), indices.reshape(shape))

@@ -48,6 +48,7 @@ FASTPOOL_INLINE void NAME(reduce_values)(LANE *dst, const LANE *src, const LANE 
             const LANE *tap = src + offset[j] + i;
             for (int u = 0; u < UNROLL; u++) {
                 VALUES value = *(const VALUES *)(tap + u * NAME(width));
+                FASTPOOL_IN_REGISTER(value);
                 CODES wins = WINS(value, best[u]);
                 best[u] = SELECT(VALUES, wins, value, best[u]);
             }
@@ -84,6 +85,8 @@ FASTPOOL_INLINE void NAME(reduce_codes)(LANE *dst, CODE *dst_codes, const LANE *
                 VALUES value = *(const VALUES *)(tap + u * NAME(width));
                 CODES there = add;
                 if (coded) there += *(const CODES *)(src_codes + offset[j] + i + u * NAME(width));
+                FASTPOOL_IN_REGISTER(value);
+                FASTPOOL_IN_REGISTER(there);
                 CODES wins = WINS(value, best[u]);
                 best[u] = SELECT(VALUES, wins, value, best[u]);
                 where[u] = SELECT(CODES, wins, there, where[u]);
