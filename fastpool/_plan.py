@@ -172,15 +172,16 @@ def _sizes(
     form: Canonical,
     phases: Sequence[Phases],
     tiles: Sequence[int],
-    bytes_per_element: int,
+    lane_bytes: int,
+    codes: bool,
     scan: bool,
     direct_leaf: bool,
 ) -> _Sizes:
     """Workspace of a thread in bytes, and the relative cost: elements computed per element needed."""
     leaf = len(tiles) - 1
-    pitch = tiles[leaf] if scan or direct_leaf else tiles[leaf] + max(phases[leaf].reach)
-    overhead = (pitch + ROW_OVERHEAD) / tiles[leaf]
-    elements, block = 0, pitch
+    block = tiles[leaf] if scan or direct_leaf else tiles[leaf] + max(phases[leaf].reach)
+    overhead = (block + ROW_OVERHEAD) / tiles[leaf]
+    elements = 0
     for i in range(leaf - 1, -1, -1):
         level, tile = form.levels[i], tiles[i]
         slots = sum(phases[i].places(tile))
@@ -192,11 +193,11 @@ def _sizes(
         elements += block
     else:
         elements += min(block, max(RESULT_ELEMENTS, block // tiles[0]))
-    return _Sizes(elements * bytes_per_element, overhead)
+    return _Sizes(elements * lane_bytes * (2 if codes else 1), overhead)
 
 
 def choose_tiles(
-    form: Canonical, phases: Sequence[Phases], bytes_per_element: int, scan: bool, direct_leaf: bool
+    form: Canonical, phases: Sequence[Phases], lane_bytes: int, codes: bool, scan: bool, direct_leaf: bool
 ) -> list[int]:
     """Outputs per level that one work unit computes.
 
@@ -208,7 +209,7 @@ def choose_tiles(
     l1, l2 = _CACHES["l1d"], _CACHES["l2"]
     tiles, best, best_cost = list(outs), list(outs), math.inf
     while True:
-        workspace, overhead = _sizes(form, phases, tiles, bytes_per_element, scan, direct_leaf)
+        workspace, overhead = _sizes(form, phases, tiles, lane_bytes, codes, scan, direct_leaf)
         units = form.outer * math.prod(-(-out // tile) for out, tile in zip(outs, tiles, strict=True))
         if limit:
             best = list(tiles)
@@ -230,7 +231,7 @@ def choose_tiles(
         for i, tile in enumerate(tiles):
             if tile > 1:
                 tiles[i] = (tile + 1) // 2
-                halved = _sizes(form, phases, tiles, bytes_per_element, scan, direct_leaf).cost
+                halved = _sizes(form, phases, tiles, lane_bytes, codes, scan, direct_leaf).cost
                 tiles[i] = tile
                 if halved < cheapest:
                     cheapest, chosen = halved, i
@@ -286,12 +287,12 @@ def forward_spec(geometry: Geometry, kind: int, stored_bytes: int, flip: int, in
     form = _kernel_form(geometry)
     codes = indices or kind == HALF
     lane_bytes, steps, table = choose_lanes(form, stored_bytes, codes)
-    phases = [phases_of(level.window) for level in form.levels]
     leaf = len(form.levels) - 1
     scan = scans(form.levels[leaf].window)
+    phases = [phases_of(level.window) for level in form.levels[:leaf]]
+    phases.append(Phases((0,), (0,)) if scan else phases_of(form.levels[leaf].window))
     direct_leaf = form.levels[leaf].window.kernel == 1 and any(level.window.kernel > 1 for level in form.levels)
-    bytes_per_element = lane_bytes * (2 if codes else 1)
-    tiles = choose_tiles(form, phases, bytes_per_element, scan, direct_leaf)
+    tiles = choose_tiles(form, phases, lane_bytes, codes, scan, direct_leaf)
 
     # innermost level: rows are loaded, one run of lanes per phase of theirs and of the level above
     window, tile = form.levels[leaf].window, tiles[leaf]
@@ -370,11 +371,11 @@ def _needed(window: Window, residue: int, places: int) -> list[int]:
 
 
 class PoolPlan(NamedTuple):
-    """A forward plan that can run: `compiled` holds the spec in C."""
+    """A forward plan that can run: `compiled` holds the spec in C. An empty result needs neither."""
 
     geometry: Geometry
-    spec: ForwardSpec
-    compiled: Any
+    spec: ForwardSpec | None
+    compiled: _dispatch.pool_forward.ForwardPlan | None
     parallel: bool
 
 
@@ -392,6 +393,8 @@ def _order_flip(dtype_kind: str, bytes_: int, half: int, minimum: bool) -> int:
 
 @lru_cache(maxsize=512)
 def _pool_plan(geometry: Geometry, dtype_kind: str, itemsize: int, half: int, minimum: bool, indices: bool) -> PoolPlan:
+    if 0 in geometry.output_shape:
+        return PoolPlan(geometry, None, None, False)
     kind = HALF if half else FLOAT if dtype_kind == "f" else INTEGER
     spec = forward_spec(geometry, kind, itemsize, _order_flip(dtype_kind, itemsize, half, minimum), indices)
     compiled = _dispatch.pool_forward.ForwardPlan(spec)

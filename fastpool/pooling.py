@@ -67,12 +67,13 @@ def _extremum(
         values, indices = _checked_pair(out, shape, x.dtype, given)
     else:
         values = _guards.check_out("out", out, shape, x.dtype, (given,))
-    plan.compiled.run(
-        _guards.as_bytes(x),
-        _guards.as_bytes(values),
-        None if indices is None else indices.reshape(-1),
-        threads_of(settings) if plan.parallel else 1,
-    )
+    if plan.compiled is not None:
+        plan.compiled.run(
+            _guards.as_bytes(x),
+            _guards.as_bytes(values),
+            None if indices is None else indices.reshape(-1),
+            threads_of(settings) if plan.parallel else 1,
+        )
     return values if indices is None else Pooled(values, indices)
 
 

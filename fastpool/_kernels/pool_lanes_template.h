@@ -36,67 +36,79 @@ static void NAME(fill)(void *values, void *codes, int64_t n) {
     if (codes) memset(codes, 0, (size_t)n * sizeof(CODE));
 }
 
-/* UNROLL vectors at a time, so that the latency of one chain of compare and blend hides behind the others */
+/* Lanes [i, i + unroll*width). Several vectors at a time: the latency of one chain of compare and blend hides behind the
+ * others. */
+FASTPOOL_INLINE void NAME(values_step)(LANE *dst, const LANE *src, const LANE *seed, const int64_t *offset, const int taps,
+                                       int64_t i, const int unroll) {
+    VALUES best[4];
+    const LANE *first = seed ? seed + i : src + offset[0] + i;
+    for (int u = 0; u < unroll; u++) best[u] = *(const VALUES *)(first + u * NAME(width));
+    for (int j = seed ? 0 : 1; j < taps; j++) {
+        const LANE *tap = src + offset[j] + i;
+        for (int u = 0; u < unroll; u++) {
+            VALUES value = *(const VALUES *)(tap + u * NAME(width));
+            FASTPOOL_IN_REGISTER(value);
+            CODES wins = WINS(value, best[u]);
+            best[u] = SELECT(VALUES, wins, value, best[u]);
+        }
+    }
+    for (int u = 0; u < unroll; u++) *(VALUES *)(dst + i + u * NAME(width)) = best[u];
+}
+
 FASTPOOL_INLINE void NAME(reduce_values)(LANE *dst, const LANE *src, const LANE *seed, const int64_t *offset,
                                          const int taps, int64_t n) {
-    enum { UNROLL = 4, STEP = UNROLL * NAME(width) };
-    for (int64_t i = 0; i < n; i += STEP) {
-        VALUES best[UNROLL];
-        const LANE *first = seed ? seed + i : src + offset[0] + i;
-        for (int u = 0; u < UNROLL; u++) best[u] = *(const VALUES *)(first + u * NAME(width));
-        for (int j = seed ? 0 : 1; j < taps; j++) {
-            const LANE *tap = src + offset[j] + i;
-            for (int u = 0; u < UNROLL; u++) {
-                VALUES value = *(const VALUES *)(tap + u * NAME(width));
-                FASTPOOL_IN_REGISTER(value);
-                CODES wins = WINS(value, best[u]);
-                best[u] = SELECT(VALUES, wins, value, best[u]);
-            }
-        }
-        for (int u = 0; u < UNROLL; u++) *(VALUES *)(dst + i + u * NAME(width)) = best[u];
-    }
+    int64_t i = 0;
+    for (; i + 4 * NAME(width) <= n; i += 4 * NAME(width)) NAME(values_step)(dst, src, seed, offset, taps, i, 4);
+    for (; i < n; i += NAME(width)) NAME(values_step)(dst, src, seed, offset, taps, i, 1);
 }
 
 /* `coded`: the source has codes of its own, to which a tap's code is added; otherwise a tap's code is the whole code */
+FASTPOOL_INLINE void NAME(codes_step)(LANE *dst, CODE *dst_codes, const LANE *src, const CODE *src_codes,
+                                      const LANE *seed, const CODE *seed_codes, const int64_t *offset,
+                                      const int64_t *code, const int taps, int64_t i, const int coded, const int unroll) {
+    VALUES best[2];
+    CODES where[2];
+    if (seed) {
+        for (int u = 0; u < unroll; u++) {
+            best[u] = *(const VALUES *)(seed + i + u * NAME(width));
+            where[u] = *(const CODES *)(seed_codes + i + u * NAME(width));
+        }
+    } else {
+        const CODES add = (CODES){0} + (CODE)code[0];
+        for (int u = 0; u < unroll; u++) {
+            best[u] = *(const VALUES *)(src + offset[0] + i + u * NAME(width));
+            where[u] = add;
+            if (coded) where[u] += *(const CODES *)(src_codes + offset[0] + i + u * NAME(width));
+        }
+    }
+    for (int j = seed ? 0 : 1; j < taps; j++) {
+        const LANE *tap = src + offset[j] + i;
+        const CODES add = (CODES){0} + (CODE)code[j];
+        for (int u = 0; u < unroll; u++) {
+            VALUES value = *(const VALUES *)(tap + u * NAME(width));
+            CODES there = add;
+            if (coded) there += *(const CODES *)(src_codes + offset[j] + i + u * NAME(width));
+            FASTPOOL_IN_REGISTER(value);
+            FASTPOOL_IN_REGISTER(there);
+            CODES wins = WINS(value, best[u]);
+            best[u] = SELECT(VALUES, wins, value, best[u]);
+            where[u] = SELECT(CODES, wins, there, where[u]);
+        }
+    }
+    for (int u = 0; u < unroll; u++) {
+        *(VALUES *)(dst + i + u * NAME(width)) = best[u];
+        *(CODES *)(dst_codes + i + u * NAME(width)) = where[u];
+    }
+}
+
 FASTPOOL_INLINE void NAME(reduce_codes)(LANE *dst, CODE *dst_codes, const LANE *src, const CODE *src_codes,
                                         const LANE *seed, const CODE *seed_codes, const int64_t *offset,
                                         const int64_t *code, const int taps, int64_t n, const int coded) {
-    enum { UNROLL = 2, STEP = UNROLL * NAME(width) };
-    for (int64_t i = 0; i < n; i += STEP) {
-        VALUES best[UNROLL];
-        CODES where[UNROLL];
-        if (seed) {
-            for (int u = 0; u < UNROLL; u++) {
-                best[u] = *(const VALUES *)(seed + i + u * NAME(width));
-                where[u] = *(const CODES *)(seed_codes + i + u * NAME(width));
-            }
-        } else {
-            const CODES add = (CODES){0} + (CODE)code[0];
-            for (int u = 0; u < UNROLL; u++) {
-                best[u] = *(const VALUES *)(src + offset[0] + i + u * NAME(width));
-                where[u] = add;
-                if (coded) where[u] += *(const CODES *)(src_codes + offset[0] + i + u * NAME(width));
-            }
-        }
-        for (int j = seed ? 0 : 1; j < taps; j++) {
-            const LANE *tap = src + offset[j] + i;
-            const CODES add = (CODES){0} + (CODE)code[j];
-            for (int u = 0; u < UNROLL; u++) {
-                VALUES value = *(const VALUES *)(tap + u * NAME(width));
-                CODES there = add;
-                if (coded) there += *(const CODES *)(src_codes + offset[j] + i + u * NAME(width));
-                FASTPOOL_IN_REGISTER(value);
-                FASTPOOL_IN_REGISTER(there);
-                CODES wins = WINS(value, best[u]);
-                best[u] = SELECT(VALUES, wins, value, best[u]);
-                where[u] = SELECT(CODES, wins, there, where[u]);
-            }
-        }
-        for (int u = 0; u < UNROLL; u++) {
-            *(VALUES *)(dst + i + u * NAME(width)) = best[u];
-            *(CODES *)(dst_codes + i + u * NAME(width)) = where[u];
-        }
+    int64_t i = 0;
+    for (; i + 2 * NAME(width) <= n; i += 2 * NAME(width)) {
+        NAME(codes_step)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, i, coded, 2);
     }
+    for (; i < n; i += NAME(width)) NAME(codes_step)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, i, coded, 1);
 }
 
 /* The chains of two and three taps are unrolled at compile time. */

@@ -1,0 +1,31 @@
+# The contract of every build of pool_backward.pyx. Kernels for several element types are indexed by the C name of the type.
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_Indices = npt.NDArray[np.int64]
+
+def block_ranges(
+    indices: _Indices, size: int, block: int, low: _Indices, high: _Indices, threads: int
+) -> bool: ...
+def scatter_half(
+    source: npt.NDArray[np.uint16],
+    indices: _Indices,
+    result: npt.NDArray[np.uint16],
+    brain: bool,
+    block: int,
+    low: _Indices,
+    high: _Indices,
+    slab: int,
+    first: _Indices,
+    last: _Indices,
+    threads: int,
+) -> None: ...
+
+# (source, indices, result, add, block, low, high, slab, first, last, threads)
+scatter: Mapping[str, Callable[..., Any]]
+# (source, indices, result, threads)
+gather: Mapping[str, Callable[..., Any]]
