@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import hypothesis
+import numpy as np
+import pytest
+
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None, print_blob=True)
+hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=2000, print_blob=True)
+hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20240607)
