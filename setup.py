@@ -167,9 +167,7 @@ class BuildExtensions(build_ext):
         print("*" * 79, f"fastpool: WARNING: {message}.", "*" * 79, sep="\n", flush=True)
         return None
 
-    def probe(
-        self, source: str, compile_flags: Sequence[str] = (), link_flags: Sequence[str] | None = None
-    ) -> bool:
+    def probe(self, source: str, compile_flags: Sequence[str] = (), link_flags: Sequence[str] | None = None) -> bool:
         """Whether the source compiles and, with link flags, also links and runs."""
         link = list(link_flags or ())
         if self.family == "unix":
@@ -179,9 +177,7 @@ class BuildExtensions(build_ext):
             path = Path(directory, "probe.c")
             path.write_text(source)
             try:
-                objects = self.compiler.compile(
-                    [str(path)], output_dir=directory, extra_postargs=list(compile_flags)
-                )
+                objects = self.compiler.compile([str(path)], output_dir=directory, extra_postargs=list(compile_flags))
                 if link_flags is None:
                     return True
                 self.compiler.link_executable(objects, "probe", output_dir=directory, extra_postargs=link)

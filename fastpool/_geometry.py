@@ -306,8 +306,8 @@ def pooling_geometry(
         out = output_length(kept, k, s, d, before, after, bool(ceil_mode))
         if out < 1:
             raise GeometryError(
-                f"no window fits along axis {axis}: length {length} with padding {(pad_before, pad_after)} is shorter than "
-                f"a window of kernel_size {k} with dilation {d}, which spans {extent(k, d)} elements"
+                f"no window fits along axis {axis}: length {length} with padding {(pad_before, pad_after)} is shorter "
+                f"than a window of kernel_size {k} with dilation {d}, which spans {extent(k, d)} elements"
             )
         window = Window(kept, k, s, d, before, after, out, crop)
         if not padding_counts:

@@ -169,5 +169,6 @@ def check_same_shape(first: str, a: Array, second: str, b: Array) -> None:
         )
     axis = next(i for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if m != n)
     raise GeometryError(
-        f"{first} of shape {a.shape} and {second} of shape {b.shape} disagree on axis {axis}: {a.shape[axis]} and {b.shape[axis]}"
+        f"{first} of shape {a.shape} and {second} of shape {b.shape} disagree on axis {axis}: "
+        f"{a.shape[axis]} and {b.shape[axis]}"
     )

@@ -19,6 +19,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _cpu, _dispatch
 from ._geometry import Canonical, Geometry, Level, Window, canonical_form, pooling_geometry
@@ -35,11 +36,12 @@ SLACK_BYTES = 256  # what a pass may write beyond its run, as in _kernels/pool_l
 ROW_BYTES = 16 << 10  # rows loaded at a time, so that they stay in the first-level cache
 RESULT_ELEMENTS = 2048  # outputs of level 0 finished at a time, likewise
 ROW_OVERHEAD = 24  # cost of starting a row, in elements
-SERIAL_ELEMENTS = 1 << 15  # calls that read fewer elements do not open a parallel region
+SERIAL_ELEMENTS = 1 << 16  # calls that read fewer elements do not open a parallel region
 STREAM_BYTES = 8 << 20  # outputs from this size on are written past the caches
 AHEAD_BYTES = 16 << 10  # how far ahead of the rows being read memory is asked for
 STAGE_ELEMENTS = 1024  # outputs gathered for that
 SMALL_ORDINALS = 1 << 12  # taps that 2-byte lanes count, beyond 8 bits; a larger table would not stay in the cache
+GLOBAL_ROWS = 64  # rows that one window of a reduction over rows takes
 GLOBAL_CHUNKS = 64  # parts that a reduction to few results is cut into
 LONGEST_CHUNK = 1 << 24  # taps of one window of such a reduction
 BLOCK = 2048  # indices whose range is known, in scattering
@@ -241,7 +243,7 @@ def choose_tiles(
 
 
 def _kernel_form(geometry: Geometry) -> Canonical:
-    """The canonical form with at least two levels: a single one gets the outer axis, or a level of length 1, above it."""
+    """The canonical form with at least two levels: a single one gets the outer axis above it."""
     form = canonical_form(geometry)
     if len(form.levels) > 1:
         return form
@@ -450,35 +452,44 @@ def clear_cache() -> None:
 
 
 def global_chunk(shape: tuple[int, ...], axes: tuple[int, ...]) -> int | None:
-    """Length of the chunks that the outermost reduced axis is cut into, None where it stays whole."""
+    """Length of the chunks that the outermost reduced axis is cut into, None where it stays whole.
+
+    Cut where few results would leave cores idle, and where the rows of one window would not stay in the cache.
+    """
     length = shape[axes[0]]
+    if math.prod(shape[axes[-1] + 1 :]) > 1:
+        return GLOBAL_ROWS if length > 4 * GLOBAL_ROWS else None
     results = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
     chunks = GLOBAL_CHUNKS if results < 4 * _CORES and math.prod(shape) >= 8 * SERIAL_ELEMENTS else 1
     chunks = min(length, max(chunks, -(-length // LONGEST_CHUNK)))
     return -(-length // chunks) if chunks > 1 else None
 
 
-class ScatterPlan(NamedTuple):
-    """How sources are grouped in blocks and the result in slabs."""
+class Slabs(NamedTuple):
+    """How the result of a scattering is cut: `slab` elements a worker, and per slab the blocks that reach into it."""
 
-    block: int
-    blocks: int
     slab: int
-    slabs: int
-    size: int
-    parallel: bool
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
 
 
-def scatter_plan(sources: int, size: int, itemsize: int) -> ScatterPlan:
-    """Slabs that fit the second-level cache and are enough for every core."""
+def cut_in_slabs(
+    low: npt.NDArray[np.int64], high: npt.NDArray[np.int64], size: int, itemsize: int, threads: int
+) -> Slabs:
+    """Slabs for sources whose blocks of `BLOCK` indices lie in ``[low, high]`` each.
+
+    A slab fits the second-level cache, unless a block reaches over several such slabs: then every one of them would go
+    through the whole block, and larger slabs cost less.
+    """
     slab = max(1024, min(_CACHES["l2"] // 4 // itemsize, -(-size // (4 * _CORES))))
-    block = BLOCK
-    return ScatterPlan(block, -(-sources // block), slab, -(-size // slab), size, sources + size >= SERIAL_ELEMENTS)
-
-
-def slab_blocks(low: Any, high: Any, plan: ScatterPlan) -> tuple[Any, Any]:
-    """Per slab the blocks [first, last) that can reach into it, from every block's smallest and largest index."""
-    begin = np.arange(plan.slabs, dtype=np.int64) * plan.slab
+    if len(low):
+        slab = max(slab, min(4 * int(np.median(high - low)), -(-size // threads)))
+    begin = np.arange(-(-size // slab), dtype=np.int64) * slab
     first = np.searchsorted(np.maximum.accumulate(high), begin, "left")
-    last = np.searchsorted(np.minimum.accumulate(low[::-1])[::-1], begin + plan.slab, "left")
-    return first, last
+    last = np.searchsorted(np.minimum.accumulate(low[::-1])[::-1], begin + slab, "left")
+    return Slabs(slab, first, last)
+
+
+def scatters_in_parallel(sources: int, size: int) -> bool:
+    """Whether scattering is worth a parallel region."""
+    return sources + size >= SERIAL_ELEMENTS

@@ -128,8 +128,8 @@ def max_pool(
 ) -> Any:
     """Maximum over windows of any number of axes.
 
-    Along a pooled axis, tap ``j`` of output ``i`` is element ``i*stride + j*dilation - before``; `output_shape` says how
-    many outputs there are. Padding never wins and is never indexed.
+    Along a pooled axis, tap ``j`` of output ``i`` is element ``i*stride + j*dilation - before``; `output_shape` says
+    how many outputs there are. Padding never wins and is never indexed.
 
     Parameters
     ----------
@@ -320,19 +320,21 @@ def global_max_pool(
     if reduced == tuple(range(reduced[0], reduced[-1] + 1)) and array.size:
         after = array.shape[reduced[-1] + 1 :]
         flat, where = array.reshape(*array.shape[: reduced[0]], -1, *after), reduced[:1]
-    lengths = [flat.shape[axis] for axis in where]
-    chunk = _plan.global_chunk(flat.shape, where)
     inner = settings._replace(check_finite="ignore")
-    source, before = flat, None
-    if chunk is not None:
-        first = [chunk, *lengths[1:]]
-        parts = _extremum(False, flat, first, None, 0, 1, True, where, return_indices, None, inner)
-        source, before = parts if return_indices else (parts, None)
-    last = [source.shape[axis] for axis in where]
-    result = _extremum(False, source, last, None, 0, 1, False, where, return_indices, None, inner)
-    values, indices = result if return_indices else (result, None)
-    if indices is not None and before is not None:
-        indices = before.reshape(-1)[indices]
+    values, indices = flat, None
+    while True:
+        chunk = _plan.global_chunk(values.shape, where)
+        kernel = [values.shape[axis] for axis in where]
+        if chunk is not None:
+            kernel[0] = chunk
+        pooled = _extremum(False, values, kernel, None, 0, 1, True, where, return_indices, None, inner)
+        if return_indices:
+            values, found = pooled
+            indices = found if indices is None else indices.reshape(-1)[found]
+        else:
+            values = pooled
+        if chunk is None:
+            break
     if indices is None:
         return values.reshape(shape)
     return Pooled(values.reshape(shape), indices.reshape(shape))
@@ -346,14 +348,11 @@ def _scatter(
 ) -> None:
     """Result = 0, then add or assign source at indices, in C order; indices are checked before anything is written."""
     flat = indices.reshape(-1)
-    plan = _plan.scatter_plan(flat.size, result.size, result.itemsize)
-    threads = threads_of(settings) if plan.parallel else 1
-    low, high = np.empty(plan.blocks, _INT64), np.empty(plan.blocks, _INT64)
+    threads = threads_of(settings) if _plan.scatters_in_parallel(flat.size, result.size) else 1
+    low, high = _checked_ranges(name, indices, result.size, threads)
+    cut = _plan.cut_in_slabs(low, high, result.size, result.itemsize, threads)
     kernels = _dispatch.pool_backward
-    if not kernels.block_ranges(flat, result.size, plan.block, low, high, threads):
-        _guards.refuse_indices(name, indices, result.size)
-    first, last = _plan.slab_blocks(low, high, plan)
-    where = (flat, add, plan.block, low, high, plan.slab, first, last, threads)
+    where = (flat, add, _plan.BLOCK, low, high, cut.slab, cut.first, cut.last, threads)
     if add and result.itemsize == 2 and result.dtype.kind not in "iu":
         halves = source.reshape(-1).view(np.uint16), result.reshape(-1).view(np.uint16)
         brain = _guards.is_bfloat16(result.dtype)
@@ -364,6 +363,18 @@ def _scatter(
     else:
         element, view = _UNSIGNED[result.itemsize]
     kernels.scatter[element](source.reshape(-1).view(view), flat, result.reshape(-1).view(view), *where[1:])
+
+
+def _checked_ranges(
+    name: str, indices: npt.NDArray[np.int64], size: int, threads: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Smallest and largest index of every block of indices, once all are known to lie in `size` elements."""
+    flat = indices.reshape(-1)
+    blocks = -(-flat.size // _plan.BLOCK)
+    low, high = np.empty(blocks, _INT64), np.empty(blocks, _INT64)
+    if not _dispatch.pool_backward.block_ranges(flat, size, _plan.BLOCK, low, high, threads):
+        _guards.refuse_indices(name, indices, size)
+    return low, high
 
 
 _UNSIGNED: dict[int, tuple[str, Any]] = {
@@ -547,11 +558,8 @@ def max_unpool_backward(grad_output: Any, indices: Any, **options: Unpack[Option
     grad = _guards.as_input("grad_output", grad_output, settings)
     where = _guards.as_indices("indices", indices, settings)
     flat = where.reshape(-1)
-    plan = _plan.scatter_plan(flat.size, grad.size, grad.itemsize)
-    threads = threads_of(settings) if plan.parallel else 1
-    low, high = np.empty(plan.blocks, _INT64), np.empty(plan.blocks, _INT64)
-    if not _dispatch.pool_backward.block_ranges(flat, grad.size, plan.block, low, high, threads):
-        _guards.refuse_indices("indices", where, grad.size)
+    threads = threads_of(settings) if _plan.scatters_in_parallel(flat.size, grad.size) else 1
+    _checked_ranges("indices", where, grad.size, threads)
     result = np.empty(where.shape, grad.dtype)
     element, view = _UNSIGNED[grad.itemsize]
     _dispatch.pool_backward.gather[element](grad.reshape(-1).view(view), flat, result.reshape(-1).view(view), threads)

@@ -77,9 +77,7 @@ def exports_and_needs(path: Path) -> tuple[list[str], list[str]]:
         elf = Elf(path)
         return elf.exports, elf.needed
     if sys.platform == "darwin":
-        exports = [
-            line.split()[-1].removeprefix("_") for line in output(tool("nm"), "-gU", path).splitlines()
-        ]
+        exports = [line.split()[-1].removeprefix("_") for line in output(tool("nm"), "-gU", path).splitlines()]
         needs = [line.split()[0] for line in output(tool("otool"), "-L", path).splitlines()[1:]]
         return exports, needs
     pytest.skip("a Windows module exports what it declares and names its needs at link time")
@@ -142,9 +140,7 @@ for dtype, exponent in ((np.float32, -140), (np.float64, -1060)):
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has a GIL")
 def test_import_does_not_bring_the_gil_back() -> None:
-    code = (
-        "import sys, numpy; assert not sys._is_gil_enabled(); import fastpool; print(sys._is_gil_enabled())"
-    )
+    code = "import sys, numpy; assert not sys._is_gil_enabled(); import fastpool; print(sys._is_gil_enabled())"
     assert output(sys.executable, "-P", "-W", "error", "-c", code).strip() == "False"
 
 

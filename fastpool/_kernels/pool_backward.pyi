@@ -1,16 +1,14 @@
-# The contract of every build of pool_backward.pyx. Kernels for several element types are indexed by the C name of the type.
+# The contract of every build of pool_backward.pyx.
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-_Indices = npt.NDArray[np.int64]
+_Indices: TypeAlias = npt.NDArray[np.int64]
 
-def block_ranges(
-    indices: _Indices, size: int, block: int, low: _Indices, high: _Indices, threads: int
-) -> bool: ...
+def block_ranges(indices: _Indices, size: int, block: int, low: _Indices, high: _Indices, threads: int) -> bool: ...
 def scatter_half(
     source: npt.NDArray[np.uint16],
     indices: _Indices,
@@ -25,7 +23,6 @@ def scatter_half(
     threads: int,
 ) -> None: ...
 
-# (source, indices, result, add, block, low, high, slab, first, last, threads)
+# Kernels for several element types, by the C name of the type.
 scatter: Mapping[str, Callable[..., Any]]
-# (source, indices, result, threads)
 gather: Mapping[str, Callable[..., Any]]
