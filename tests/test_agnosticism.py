@@ -59,9 +59,9 @@ def results(x, arguments, seed, **options):
     return found
 
 
-def arrays_of(name, dtypes):
+def arrays_of(name, dtypes, kinds=("ties", "some_nan")):
     shape, arguments = CASES[name]
-    for seed, (dtype, kind) in enumerate(itertools.product(dtypes, ("ties", "some_nan"))):
+    for seed, (dtype, kind) in enumerate(itertools.product(dtypes, kinds)):
         yield seed, fill(kind, dtype, shape, np.random.default_rng(seed)), arguments
 
 
@@ -154,7 +154,7 @@ def digest():
     """A number for the bits of everything on all cases; NaN sums, whose payload is open, count as NaN."""
     state = hashlib.sha256()
     for name in CASES:
-        for seed, x, arguments in arrays_of(name, DTYPES):
+        for seed, x, arguments in arrays_of(name, DTYPES, ("some_nan",)):
             for result in results(x, arguments, seed):
                 state.update(canonical_nan(result).tobytes())
     return state.hexdigest()

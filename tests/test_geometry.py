@@ -373,6 +373,7 @@ def test_hostile_integers_end_in_a_shape_or_an_error(length, kernel, stride, dil
 # ---- PyTorch
 
 
+@pytest.mark.torch
 def test_output_shape_against_pytorch():
     torch = pytest.importorskip("torch")
     choices = (range(1, 9), range(1, 5), range(1, 5), range(1, 4), range(3), (False, True))

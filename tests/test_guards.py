@@ -131,6 +131,7 @@ def test_results_are_plain_arrays():
         assert type(fp.max_pool_backward(values.view(kind), indices.view(kind), (6,))) is np.ndarray
 
 
+@pytest.mark.torch
 def test_torch_tensors():
     torch = pytest.importorskip("torch")
     x = torch.arange(6.0).reshape(2, 3)

@@ -142,6 +142,7 @@ def distinct(shape, rng):
     return rng.permutation(int(np.prod(shape))).astype(np.float32).reshape(shape)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_pytorch(ndim, rng):
     torch = pytest.importorskip("torch")

@@ -493,6 +493,7 @@ def test_each_leading_index_on_its_own(call, data):
 # ---- PyTorch
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_pytorch_agrees_without_nan(ndim, rng):
     torch = pytest.importorskip("torch")

@@ -309,6 +309,7 @@ def test_out_is_for_the_dense_gradient():
         fp.max_pool_backward(np.ones(2), np.zeros(2, np.int64), (3,), sparse=True, out=np.zeros(3))
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_pytorch_agrees(ndim, rng):
     torch = pytest.importorskip("torch")

@@ -166,7 +166,7 @@ bad = indices.copy()
 bad[..., -1] = -1
 
 def calls():
-    for i in range(60):
+    for i in range(20):
         fp.max_pool(x[:, :, i:], (3, 3), 2, 1, return_indices=True)
         fp.min_pool(x, (3, 3), 2, 1)
         fp.max_pool_backward(values, indices, x.shape)

@@ -5,7 +5,6 @@ that sums have one fixed order and the last of several assignments wins, for any
 in blocks whose smallest and largest index are known, so that a worker looks only at blocks that reach into its slab.
 """
 
-cimport cython
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -29,7 +28,8 @@ ctypedef fused element_t:
     double
 
 
-def block_ranges(const int64_t[::1] indices, int64_t size, int64_t block, int64_t[::1] low, int64_t[::1] high, int threads):
+def block_ranges(const int64_t[::1] indices, int64_t size, int64_t block, int64_t[::1] low, int64_t[::1] high,
+                 int threads):
     """Smallest and largest index of every block of `block` indices; returns whether all lie in [0, size)."""
     cdef int64_t blocks = low.shape[0]
     cdef int64_t n = indices.shape[0]
@@ -72,7 +72,9 @@ cdef struct Scatter:
     const int64_t *last
 
 
-cdef void scatter_slab(const Scatter *s, int64_t slab, const element_t *source, element_t *result, bint add) noexcept nogil:
+cdef void scatter_slab(
+    const Scatter *s, int64_t slab, const element_t *source, element_t *result, bint add
+) noexcept nogil:
     """Clear a slab, then add (or assign) the sources that point into it, in order."""
     cdef int64_t begin = slab * s.slab
     cdef int64_t end = min(begin + s.slab, s.size)
@@ -102,7 +104,9 @@ cdef void scatter_slab(const Scatter *s, int64_t slab, const element_t *source, 
                 i += 1
 
 
-cdef void scatter_half_slab(const Scatter *s, int64_t slab, const uint16_t *source, uint16_t *result, float *sums, bint brain) noexcept nogil:
+cdef void scatter_half_slab(
+    const Scatter *s, int64_t slab, const uint16_t *source, uint16_t *result, float *sums, bint brain
+) noexcept nogil:
     """The same for half floats, whose sums are kept in float32 and rounded once."""
     cdef int64_t begin = slab * s.slab
     cdef int64_t end = min(begin + s.slab, s.size)
@@ -171,8 +175,8 @@ def scatter(const element_t[::1] source, const int64_t[::1] indices, element_t[:
                 scatter_slab(&s, i, from_, &result[0], add)
 
 
-def scatter_half(const uint16_t[::1] source, const int64_t[::1] indices, uint16_t[::1] result, bint brain, int64_t block,
-                 const int64_t[::1] low, const int64_t[::1] high, int64_t slab, const int64_t[::1] first,
+def scatter_half(const uint16_t[::1] source, const int64_t[::1] indices, uint16_t[::1] result, bint brain,
+                 int64_t block, const int64_t[::1] low, const int64_t[::1] high, int64_t slab, const int64_t[::1] first,
                  const int64_t[::1] last, int threads):
     """The same sums for float16 (or bfloat16: `brain`)."""
     cdef Scatter s

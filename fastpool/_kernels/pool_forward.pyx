@@ -8,7 +8,6 @@ rows from the input, then runs the level's passes; the last pass of level 0 is s
 No function here checks windows against arrays: `ForwardPlan` does so once, when it is made, and `run` checks sizes.
 """
 
-cimport cython
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
@@ -171,7 +170,9 @@ cdef void run_passes(const Plan *p, const Level *level, int first, int last, int
         )
 
 
-cdef void scan_row(const Plan *p, const uint8_t *row, const Tile *tile, void *work, void *dst, void *dst_codes) noexcept nogil:
+cdef void scan_row(
+    const Plan *p, const uint8_t *row, const Tile *tile, void *work, void *dst, void *dst_codes
+) noexcept nogil:
     """The innermost axis by scanning each window from the input: few long windows that hardly overlap."""
     cdef const Level *leaf = &p.level[p.levels - 1]
     cdef void *lanes = at(work, leaf.values_at)
@@ -205,7 +206,9 @@ cdef void scan_row(const Plan *p, const uint8_t *row, const Tile *tile, void *wo
         p.lanes.put(dst, dst_codes, w, &best, where * p.scan_code)
 
 
-cdef void walk_rows(const Plan *p, const uint8_t *x, const Tile *tile, void *work, void *slots, void *slot_codes) noexcept nogil:
+cdef void walk_rows(
+    const Plan *p, const uint8_t *x, const Tile *tile, void *work, void *slots, void *slot_codes
+) noexcept nogil:
     """Fill the slots of the last but one level: rows of the input, pooled along the innermost axis, some at a time."""
     cdef int at_level = p.levels - 2
     cdef const Level *level = &p.level[at_level]
@@ -249,7 +252,8 @@ cdef void walk_rows(const Plan *p, const uint8_t *x, const Tile *tile, void *wor
                     scan_row(p, row, tile, work, lanes, at(slot_codes, skip) if p.codes else NULL)
                 else:
                     # all rows alike up to the next that is not
-                    while stop < end and needed[stop] <= tile.count[at_level] and position + (stop - q) * level.stride < level.length:
+                    while (stop < end and needed[stop] <= tile.count[at_level]
+                           and position + (stop - q) * level.stride < level.length):
                         stop += 1
                     p.lanes.load(lanes, run, pitch, row, level.stride * level.input_stride, stop - q, &tile.row, p.flip,
                                  p.lanes.lowest, p.ahead)
@@ -257,12 +261,15 @@ cdef void walk_rows(const Plan *p, const uint8_t *x, const Tile *tile, void *wor
         if not in_place:
             for phase in range(level.phases):
                 skip = (level.start[phase] + place * pitch) * bytes
-                run_passes(p, leaf, 0, leaf.passes, 0, (end - place) * pitch, work, at(raw, phase * p.rows * pitch * bytes),
-                           NULL, at(slots, skip), at(slot_codes, skip) if p.codes else NULL)
+                run_passes(p, leaf, 0, leaf.passes, 0, (end - place) * pitch, work,
+                           at(raw, phase * p.rows * pitch * bytes), NULL, at(slots, skip),
+                           at(slot_codes, skip) if p.codes else NULL)
         place = end
 
 
-cdef void walk(const Plan *p, int at_level, const uint8_t *x, const Tile *tile, void *work, void *dst, void *dst_codes) noexcept nogil:
+cdef void walk(
+    const Plan *p, int at_level, const uint8_t *x, const Tile *tile, void *work, void *dst, void *dst_codes
+) noexcept nogil:
     """The pooled block of levels `at_level` and inner, into dst; level 0 leaves its last pass to `run_unit`."""
     cdef const Level *level = &p.level[at_level]
     cdef int64_t bytes = p.lanes.lane_bytes
@@ -289,13 +296,14 @@ cdef void walk(const Plan *p, int at_level, const uint8_t *x, const Tile *tile, 
                     walk(p, at_level + 1, x + position * level.input_stride * p.lanes.stored_bytes, tile, work,
                          at(slots, skip), at(slot_codes, skip) if p.codes else NULL)
     if not level.direct:
-        run_passes(p, level, 0, level.passes - 1 if at_level == 0 else level.passes, tile.count[at_level], 0, work, slots,
-                   slot_codes, dst, dst_codes)
+        run_passes(p, level, 0, level.passes - 1 if at_level == 0 else level.passes, tile.count[at_level], 0, work,
+                   slots, slot_codes, dst, dst_codes)
 
 
 cdef void flush(const Plan *p, Output *output) noexcept nogil:
     """Stream what is staged to its place."""
-    fastpool_stream(output.y + output.place * p.lanes.stored_bytes, output.stage_y, output.staged * p.lanes.stored_bytes)
+    fastpool_stream(output.y + output.place * p.lanes.stored_bytes, output.stage_y,
+                    output.staged * p.lanes.stored_bytes)
     if output.indices != NULL:
         fastpool_stream(output.indices + output.place, output.stage_indices, output.staged * 8)
     output.place += output.staged
@@ -322,32 +330,41 @@ cdef void store_row(const Plan *p, const Tile *tile, const void *values, const v
         y = output.y + place * p.lanes.stored_bytes
         if output.indices != NULL:
             indices = output.indices + place
-    p.lanes.store(y, indices, values, codes, count, p.flip, x, base + first * leaf.stride - leaf.before, leaf.stride, p.table)
+    p.lanes.store(y, indices, values, codes, count, p.flip, x, base + first * leaf.stride - leaf.before, leaf.stride,
+                  p.table)
     if indices != NULL and (shift != 0 or first < p.lead):
         p.lanes.settle(indices, values, count, shift, p.lead_shift + first if first < p.lead else NULL,
                        p.lead - first if first < p.lead else 0)
 
 
-cdef void store_rows(const Plan *p, int at_level, int64_t begin, int64_t end, const Tile *tile, const void *values,
-                     const void *codes, const uint8_t *x, Output *output, int64_t place, int64_t base, int64_t shift) noexcept nogil:
+cdef void store_rows(
+    const Plan *p, int at_level, int64_t begin, int64_t end, const Tile *tile, const void *values, const void *codes,
+    const uint8_t *x, Output *output, int64_t place, int64_t base, int64_t shift
+) noexcept nogil:
     """Store outputs [begin, end) of a level and all of the inner ones."""
     cdef const Level *level = &p.level[at_level]
-    cdef int64_t skip, i, o
+    cdef const void *row
+    cdef const void *row_codes
+    cdef int64_t skip, i, o, row_place, row_base, row_shift
     for i in range(begin, end):
         o = tile.first[at_level] + i
         skip = (i - begin) * level.block * p.lanes.lane_bytes
+        row = at(<void *>values, skip)
+        row_codes = at(<void *>codes, skip) if p.codes else NULL
+        row_place = place + i * level.output_stride
+        row_base = base + (o * level.stride - level.before) * level.input_stride
+        row_shift = window_first_tap(o, level.stride, level.dilation, level.before) * level.dilation
+        row_shift = shift + row_shift * level.input_stride
         if at_level == p.levels - 2:
-            store_row(p, tile, at(<void *>values, skip), at(<void *>codes, skip) if p.codes else NULL, x, output,
-                      place + i * level.output_stride, base + (o * level.stride - level.before) * level.input_stride,
-                      shift + window_first_tap(o, level.stride, level.dilation, level.before) * level.dilation * level.input_stride)
+            store_row(p, tile, row, row_codes, x, output, row_place, row_base, row_shift)
         else:
-            store_rows(p, at_level + 1, 0, tile.count[at_level + 1], tile, at(<void *>values, skip),
-                       at(<void *>codes, skip) if p.codes else NULL, x, output,
-                       place + i * level.output_stride, base + (o * level.stride - level.before) * level.input_stride,
-                       shift + window_first_tap(o, level.stride, level.dilation, level.before) * level.dilation * level.input_stride)
+            store_rows(p, at_level + 1, 0, tile.count[at_level + 1], tile, row, row_codes, x, output, row_place,
+                       row_base, row_shift)
 
 
-cdef void run_unit(const Plan *p, int64_t unit, const uint8_t *x, uint8_t *y, int64_t *indices, void *work) noexcept nogil:
+cdef void run_unit(
+    const Plan *p, int64_t unit, const uint8_t *x, uint8_t *y, int64_t *indices, void *work
+) noexcept nogil:
     """One tile of one outer index, from input to output."""
     cdef Tile tile
     cdef Output output
@@ -398,7 +415,9 @@ cdef void run_unit(const Plan *p, int64_t unit, const uint8_t *x, uint8_t *y, in
         fastpool_stream_fence()
 
 
-cdef void run_last_pass(const Plan *p, int64_t begin, int64_t count, void *work, void *result, void *result_codes) noexcept nogil:
+cdef void run_last_pass(
+    const Plan *p, int64_t begin, int64_t count, void *work, void *result, void *result_codes
+) noexcept nogil:
     """The last pass of level 0 for some outputs, while the result stays in the first-level cache."""
     cdef const Level *level = &p.level[0]
     cdef const Pass *step = &level.pass_[level.passes - 1]
@@ -464,7 +483,9 @@ cdef class ForwardPlan:
         cdef int i
         form = spec.form
         if fastpool_choose_lanes(&p.lanes, spec.kind, spec.stored_bytes, spec.lane_bytes) != 0:
-            raise ValueError(f"no lanes of {spec.lane_bytes} bytes for elements of {spec.stored_bytes} bytes, kind {spec.kind}")
+            raise ValueError(
+                f"no lanes of {spec.lane_bytes} bytes for elements of {spec.stored_bytes} bytes, kind {spec.kind}"
+            )
         if not 2 <= len(form.levels) <= MAX_LEVELS:
             raise ValueError(f"a plan has 2 to {MAX_LEVELS} levels, not {len(form.levels)}")
         p.flip = spec.flip
@@ -500,7 +521,9 @@ cdef class ForwardPlan:
             raise ValueError("the plan reaches beyond its arrays")
         leaf = &p.level[p.levels - 1]
         p.lead = min(leaf.out, (leaf.before + leaf.stride - 1) // leaf.stride)
-        p.lead_shift = copied([window_first_tap(o, leaf.stride, leaf.dilation, leaf.before) * leaf.dilation for o in range(p.lead)])
+        p.lead_shift = copied([
+            window_first_tap(o, leaf.stride, leaf.dilation, leaf.before) * leaf.dilation for o in range(p.lead)
+        ])
 
         # a thread's workspace: per level its slots and its temporary, then the result of level 0
         size = 0
@@ -549,7 +572,9 @@ cdef class ForwardPlan:
         level.dilation = window.dilation
         level.before = window.before
         level.out = window.out
-        if not window_is_sound(level.length, level.kernel, level.stride, level.dilation, level.before, window.after, level.out):
+        if not window_is_sound(
+            level.length, level.kernel, level.stride, level.dilation, level.before, window.after, level.out
+        ):
             raise ValueError(f"{window} does not lie on its axis")
         level.input_stride = form.input_stride
         level.output_stride = form.output_stride
@@ -614,6 +639,7 @@ cdef class ForwardPlan:
         PyMem_RawFree(work)
 
 
-def output_length(int64_t length, int64_t kernel, int64_t stride, int64_t dilation, int64_t before, int64_t after, bint ceil_mode):
-    """The compiled twin of ``fastpool._geometry.output_length`` (0 where no window fits), for the test that sweeps both."""
+def output_length(int64_t length, int64_t kernel, int64_t stride, int64_t dilation, int64_t before, int64_t after,
+                  bint ceil_mode):
+    """The compiled twin of ``fastpool._geometry.output_length``: 0 where no window fits. A test sweeps both."""
     return window_output_length(length, kernel, stride, dilation, before, after, ceil_mode)
