@@ -80,7 +80,8 @@ def integer(name: str, value: Any) -> int:
         except TypeError:
             raise GeometryError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}") from None
     if not -LARGEST <= number <= LARGEST:
-        raise GeometryError(f"{name} is {number}, which no array in memory can reach (the limit is 2**62)")
+        digits = str(number) if number.bit_length() <= 256 else f"a number of {number.bit_length()} bits"
+        raise GeometryError(f"{name} is {digits}, which no array in memory can reach (the limit is 2**62)")
     return number
 
 
@@ -232,6 +233,28 @@ def padding_pairs(
     return tuple(pairs)
 
 
+def _first_between(step: int, modulus: int, start: int, low: int) -> int | None:
+    """The smallest ``x >= 0`` with ``(start + step*x) % modulus >= low``, in logarithmic time; None where there is none."""
+
+    def first(a: int, m: int, lo: int, hi: int) -> int | None:
+        # smallest x >= 0 with lo <= a*x % m <= hi, by the steps of Euclid's algorithm
+        a %= m
+        if lo == 0:
+            return 0
+        if a == 0:
+            return None
+        if 2 * a > m:
+            return first(m - a, m, m - hi, m - lo)
+        x = -(-lo // a)
+        if x * a <= hi:
+            return x
+        y = first(-m % a, a, lo % a, hi % a)
+        return None if y is None else -(-(lo + m * y) // a)
+
+    shift = start % modulus
+    return 0 if shift >= low else first(step, modulus, low - shift, modulus - 1 - shift)
+
+
 def window_without_tap(window: Window) -> int | None:
     """The first output along the axis whose taps all fall on padding, or None."""
     length, kernel, stride, dilation, before, _, out, _ = window
@@ -242,12 +265,9 @@ def window_without_tap(window: Window) -> int | None:
     if starting_left > 0:
         if (kernel - 1) * dilation < before:
             return 0
-        if dilation > length:
-            period = dilation // math.gcd(stride, dilation)
-            for o in range(min(starting_left, period)):
-                if (o * stride - before) % dilation >= length:
-                    return o
-            # A tap on the lattice lies inside; the window must also be long enough to reach it.
+        bad = _first_between(stride, dilation, -before, length) if dilation > length else None
+        if bad is not None and bad < starting_left:
+            return bad
     return first_outside if first_outside < out else None
 
 
@@ -267,7 +287,7 @@ def pooling_geometry(
     `padding_counts` says that a window of nothing but padding has a defined value (a sum or a padded average).
     """
     ndim = len(input_shape)
-    if not isinstance(ceil_mode, (bool, int)) or ceil_mode not in (0, 1):
+    if type(ceil_mode).__name__ not in ("bool", "bool_", "int") or ceil_mode not in (0, 1):
         raise GeometryError(f"ceil_mode must be True or False, got {ceil_mode!r}")
     if is_integer(kernel_size):
         integer("kernel_size", kernel_size)
@@ -341,11 +361,9 @@ def canonical_form(geometry: Geometry) -> Canonical:
     for axis in range(len(geometry.input_shape) - 1, -1, -1):
         length = geometry.input_shape[axis]
         window = pooled.get(axis, Window(length, 1, 1, 1, 0, 0, length))
+        window = _without_idle_taps(window)
         offset += window.crop * input_stride
         out = window.out
-        window = window._replace(
-            stride=1 if out == 1 else window.stride, dilation=1 if window.kernel == 1 else window.dilation
-        )
         inner = levels[-1] if levels else None
         # two axes can be one if neither is cropped: then their elements follow each other without gaps
         adjacent = (
@@ -370,6 +388,22 @@ def canonical_form(geometry: Geometry) -> Canonical:
     if not levels:
         levels.append(Level(Window(1, 1, 1, 1, 0, 0, 1), 1, 1))
     return Canonical(outer, outer_in, outer_out, offset, tuple(reversed(levels)))
+
+
+def _without_idle_taps(window: Window) -> Window:
+    """The window without the taps that fall on padding in every output, and without strides that are never taken.
+
+    What is left is not much wider than the axis, however wide the window was.
+    """
+    length, kernel, stride, dilation, before, _, out, crop = window
+    stride = 1 if out == 1 else stride
+    idle = max(0, -(-(before - (out - 1) * stride) // dilation))
+    before -= idle * dilation
+    if before < 0:  # the first tap that is left lies inside
+        crop, length, before = crop - before, length + before, 0
+    kernel = min(kernel - idle, (length - 1 + before) // dilation + 1)
+    dilation = 1 if kernel == 1 else dilation
+    return window._replace(length=length, kernel=kernel, stride=stride, dilation=dilation, before=before, crop=crop)
 
 
 def is_carried(window: Window) -> bool:

@@ -109,7 +109,7 @@ def _mind_the_values(name: str, array: Array, check_finite: str) -> None:
 
 def check_out(name: str, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> Array:
     """`out` if a kernel can write there; nothing is written before."""
-    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+    if not isinstance(out, np.ndarray) or isinstance(out, (np.ma.MaskedArray, np.matrix)):
         raise DtypeError(f"{name} must be a NumPy array, got {type(out).__name__}")
     if out.dtype != dtype or not out.dtype.isnative:
         raise DtypeError(f"{name} has dtype {out.dtype}, the result has {dtype}")

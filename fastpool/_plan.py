@@ -198,6 +198,14 @@ def _sizes(
     return _Sizes(elements * lane_bytes * (2 if codes else 1), overhead)
 
 
+def _tile_bytes() -> int:
+    """The workspace that FASTPOOL_TILE_BYTES asks for, 0 for the default."""
+    text = os.environ.get("FASTPOOL_TILE_BYTES") or "0"
+    if not text.isascii() or not text.isdigit():
+        raise GeometryError(f"FASTPOOL_TILE_BYTES={text!r} is not a number of bytes")
+    return int(text)
+
+
 def choose_tiles(
     form: Canonical, phases: Sequence[Phases], lane_bytes: int, codes: bool, scan: bool, direct_leaf: bool
 ) -> list[int]:
@@ -207,7 +215,7 @@ def choose_tiles(
     kept: computed elements, weighed by whether the workspace fits the first or second cache and by idle threads.
     """
     outs = [level.window.out for level in form.levels]
-    limit = int(os.environ.get("FASTPOOL_TILE_BYTES", "0"))
+    limit = _tile_bytes()
     l1, l2 = _CACHES["l1d"], _CACHES["l2"]
     tiles, best, best_cost = list(outs), list(outs), math.inf
     while True:

@@ -45,7 +45,7 @@ _settings: ContextVar[Settings] = ContextVar("fastpool_options", default=_DEFAUL
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name in _CHOICES:
-            if value not in _CHOICES[name]:
+            if not isinstance(value, str) or value not in _CHOICES[name]:
                 raise GeometryError(f"{name} must be one of {', '.join(map(repr, _CHOICES[name]))}, got {value!r}")
         elif name == "num_threads":
             if value is not None:

@@ -64,9 +64,9 @@ def _extremum(
         if return_indices:
             indices = np.empty(shape, _INT64)
     elif return_indices:
-        values, indices = _checked_pair(out, shape, x.dtype, given)
+        values, indices = _checked_pair(out, shape, x.dtype, (given, x))
     else:
-        values = _guards.check_out("out", out, shape, x.dtype, (given,))
+        values = _guards.check_out("out", out, shape, x.dtype, (given, x))
     if plan.compiled is not None:
         plan.compiled.run(
             _guards.as_bytes(x),
@@ -77,11 +77,13 @@ def _extremum(
     return values if indices is None else Pooled(values, indices)
 
 
-def _checked_pair(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], given: Any) -> tuple[Array, Array]:
+def _checked_pair(
+    out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: tuple[Any, ...]
+) -> tuple[Array, Array]:
     if not isinstance(out, (tuple, list)) or len(out) != 2:
         raise GeometryError("out must be a pair (values, indices) where return_indices=True")
-    values = _guards.check_out("out[0]", out[0], shape, dtype, (given,))
-    indices = _guards.check_out("out[1]", out[1], shape, _INT64, (given, values))
+    values = _guards.check_out("out[0]", out[0], shape, dtype, inputs)
+    indices = _guards.check_out("out[1]", out[1], shape, _INT64, (*inputs, values))
     return values, indices
 
 
@@ -312,6 +314,9 @@ def global_max_pool(
         reduced = tuple(range(2, array.ndim))
     else:
         reduced = tuple(sorted(normalize_axes(axes, array.ndim)))
+    for axis in reduced:
+        if array.shape[axis] == 0:
+            raise GeometryError(f"axis {axis} has length 0; there is no maximum of nothing")
     kept = tuple(1 if axis in reduced else length for axis, length in enumerate(array.shape))
     shape = kept if keepdims else tuple(n for axis, n in enumerate(array.shape) if axis not in reduced)
 
@@ -459,7 +464,7 @@ def max_pool_backward(
     if out is None:
         result = np.empty(shape, grad.dtype)
     else:
-        result = _guards.check_out("out", out, shape, grad.dtype, (grad_output, indices))
+        result = _guards.check_out("out", out, shape, grad.dtype, (grad_output, grad, indices, where))
     _scatter("indices", grad, where, result, True, settings)
     return result
 
@@ -515,7 +520,7 @@ def max_unpool(
     if out is None:
         result = np.empty(shape, array.dtype)
     else:
-        result = _guards.check_out("out", out, shape, array.dtype, (values, indices))
+        result = _guards.check_out("out", out, shape, array.dtype, (values, array, indices, where))
     _scatter("indices", array, where, result, False, settings)
     return result
 

@@ -153,8 +153,8 @@ def test_images_and_volumes_of_many_sizes(dtype):
     rng = np.random.default_rng(1)
     for case in range(60):
         count = int(rng.integers(1, 4))
-        longest = (9000, 200, 32)[count - 1]
-        shape = (int(rng.integers(1, 4)), *(int(n) for n in rng.integers(8, longest, count)))
+        longest = ((9000,), (60, 700), (20, 20, 120))[count - 1]
+        shape = (int(rng.integers(1, 4)), *(int(rng.integers(10, n)) for n in longest))
         kernel, stride = (tuple(int(n) for n in rng.integers(1, 6, count)) for _ in range(2))
         dilation = tuple(int(n) for n in rng.integers(1, 3, count))
         padding = tuple(

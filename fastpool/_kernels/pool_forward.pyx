@@ -260,10 +260,15 @@ cdef void walk_rows(
                 q = stop
         if not in_place:
             for phase in range(level.phases):
+                needed = level.needed + phase * level.places
+                stop = end      # a phase may have fewer places than others: nothing may be written beyond them
+                while stop > place and needed[stop - 1] > tile.count[at_level]:
+                    stop -= 1
                 skip = (level.start[phase] + place * pitch) * bytes
-                run_passes(p, leaf, 0, leaf.passes, 0, (end - place) * pitch, work,
-                           at(raw, phase * p.rows * pitch * bytes), NULL, at(slots, skip),
-                           at(slot_codes, skip) if p.codes else NULL)
+                if stop > place:
+                    run_passes(p, leaf, 0, leaf.passes, 0, (stop - place) * pitch, work,
+                               at(raw, phase * p.rows * pitch * bytes), NULL, at(slots, skip),
+                               at(slot_codes, skip) if p.codes else NULL)
         place = end
 
 
