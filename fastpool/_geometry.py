@@ -234,10 +234,10 @@ def padding_pairs(
 
 
 def _first_between(step: int, modulus: int, start: int, low: int) -> int | None:
-    """The smallest ``x >= 0`` with ``(start + step*x) % modulus >= low``, in logarithmic time; None where there is none."""
+    """The smallest ``x >= 0`` with ``(start + step*x) % modulus >= low``, in logarithmic time, or None."""
 
     def first(a: int, m: int, lo: int, hi: int) -> int | None:
-        # smallest x >= 0 with lo <= a*x % m <= hi, by the steps of Euclid's algorithm
+        # the smallest multiple of a that lies between lo and hi modulo m, by the steps of Euclid's algorithm
         a %= m
         if lo == 0:
             return 0

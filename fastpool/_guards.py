@@ -147,7 +147,7 @@ def as_indices(name: str, value: Any, settings: Settings) -> npt.NDArray[np.int6
         raise DtypeError(f"{name} has dtype {array.dtype}; flat indices are int64 (int32 is converted)")
     if not array.flags.c_contiguous:
         _mind_the_layout(name, array, settings.contiguity)
-    return np.ascontiguousarray(array, dtype=_INT64).reshape(array.shape)
+    return np.require(array, _INT64, ("C", "A"))
 
 
 def refuse_indices(name: str, indices: npt.NDArray[np.int64], size: int) -> None:

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import os
+
 import hypothesis
 import numpy as np
 import pytest
+
+# Python processes that tests start must import the installed package too, not the folder they are started in.
+os.environ["PYTHONSAFEPATH"] = "1"
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=2000, print_blob=True)

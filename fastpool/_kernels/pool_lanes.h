@@ -156,38 +156,38 @@ FASTPOOL_INLINE void fastpool_prefetch(const void *from, int64_t bytes) {
 #define FASTPOOL_PASTE(a, b) FASTPOOL_PASTE_(a, b)
 
 #define LANE int8_t
-#define CODE int8_t
+#define CODE uint8_t
 #define SUFFIX _i8
 #define LOWEST INT8_MIN
 #include "pool_lanes_template.h"
 
 #define LANE int16_t
-#define CODE int16_t
+#define CODE uint16_t
 #define SUFFIX _i16
 #define LOWEST INT16_MIN
 #include "pool_lanes_template.h"
 
 #define LANE int32_t
-#define CODE int32_t
+#define CODE uint32_t
 #define SUFFIX _i32
 #define LOWEST INT32_MIN
 #include "pool_lanes_template.h"
 
 #define LANE int64_t
-#define CODE int64_t
+#define CODE uint64_t
 #define SUFFIX _i64
 #define LOWEST INT64_MIN
 #include "pool_lanes_template.h"
 
 #define LANE float
-#define CODE int32_t
+#define CODE uint32_t
 #define SUFFIX _f32
 #define LOWEST (-INFINITY)
 #define FLOATING
 #include "pool_lanes_template.h"
 
 #define LANE double
-#define CODE int64_t
+#define CODE uint64_t
 #define SUFFIX _f64
 #define LOWEST (-INFINITY)
 #define FLOATING
