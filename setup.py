@@ -235,6 +235,7 @@ setup(
     cmdclass={"build_ext": BuildExtensions},
     ext_modules=[
         FastpoolExtension(SHARED_MODULE, []),
+        FastpoolExtension("fastpool._buffers", ["fastpool/_buffers.pyx"]),
         FastpoolExtension("fastpool._cpu", ["fastpool/_cpu.pyx"]),
         *(
             FastpoolExtension(f"fastpool._kernels._{kernel}_{level}", [f"{KERNEL_DIR}/{kernel}.pyx"], level)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
-from . import _dispatch, _guards, _plan
+from . import _buffers, _dispatch, _guards, _plan
 from ._geometry import normalize_axes, shape_tuple
 from ._indices import convert_indices
 from ._results import Pooled, SparseGradient
@@ -60,9 +60,9 @@ def _extremum(
     shape = plan.geometry.output_shape
     indices = None
     if out is None:
-        values = np.empty(shape, x.dtype)
+        values = _buffers.empty(shape, x.dtype)
         if return_indices:
-            indices = np.empty(shape, _INT64)
+            indices = _buffers.empty(shape, _INT64)
     elif return_indices:
         values, indices = _checked_pair(out, shape, x.dtype, (given, x))
     else:
@@ -462,7 +462,7 @@ def max_pool_backward(
         _scatter("indices", grad, inverse.reshape(where.shape), sums, True, settings)
         return SparseGradient(touched, sums)
     if out is None:
-        result = np.empty(shape, grad.dtype)
+        result = _buffers.empty(shape, grad.dtype)
     else:
         result = _guards.check_out("out", out, shape, grad.dtype, (grad_output, grad, indices, where))
     _scatter("indices", grad, where, result, True, settings)
@@ -518,7 +518,7 @@ def max_unpool(
     shape = shape_tuple("output_shape", output_shape)
     _guards.check_same_shape("values", array, "indices", where)
     if out is None:
-        result = np.empty(shape, array.dtype)
+        result = _buffers.empty(shape, array.dtype)
     else:
         result = _guards.check_out("out", out, shape, array.dtype, (values, array, indices, where))
     _scatter("indices", array, where, result, False, settings)
@@ -565,7 +565,7 @@ def max_unpool_backward(grad_output: Any, indices: Any, **options: Unpack[Option
     flat = where.reshape(-1)
     threads = threads_of(settings) if _plan.scatters_in_parallel(flat.size, grad.size) else 1
     _checked_ranges("indices", where, grad.size, threads)
-    result = np.empty(where.shape, grad.dtype)
+    result = _buffers.empty(where.shape, grad.dtype)
     element, view = _UNSIGNED[grad.itemsize]
     _dispatch.pool_backward.gather[element](grad.reshape(-1).view(view), flat, result.reshape(-1).view(view), threads)
     return result
