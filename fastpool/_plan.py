@@ -28,7 +28,7 @@ from .errors import GeometryError
 # Kinds of lanes, as in _kernels/pool_lanes.h.
 INTEGER, FLOAT, HALF = 0, 1, 2
 
-DIRECT_TAPS = 6  # windows up to this many taps are one pass; measured, see asv_bench
+DIRECT_TAPS = 6  # windows up to this many taps are one pass
 RADIX = 4  # runs combined by one later pass
 SCAN_TAPS = 64  # rows of long windows that hardly overlap are scanned window by window
 SCAN_CHUNK = 4096  # lanes, as in _kernels/pool_forward.pyx
@@ -38,8 +38,8 @@ RESULT_ELEMENTS = 2048  # outputs of level 0 finished at a time, likewise
 ROW_OVERHEAD = 24  # cost of starting a row, in elements
 SERIAL_ELEMENTS = 1 << 16  # calls that read fewer elements do not open a parallel region
 STREAM_BYTES = 8 << 20  # outputs from this size on are written past the caches
-AHEAD_BYTES = 16 << 10  # how far ahead of the rows being read memory is asked for
 STAGE_ELEMENTS = 1024  # outputs gathered for that
+AHEAD_BYTES = 16 << 10  # how far ahead of the rows being read memory is asked for
 SMALL_ORDINALS = 1 << 12  # taps that 2-byte lanes count, beyond 8 bits; a larger table would not stay in the cache
 GLOBAL_ROWS = 64  # rows that one window of a reduction over rows takes
 GLOBAL_CHUNKS = 64  # parts that a reduction to few results is cut into

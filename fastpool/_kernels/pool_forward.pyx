@@ -147,14 +147,14 @@ cdef inline void *at(void *base, int64_t offset) noexcept nogil:
     return <void *>((<uint8_t *>base) + offset)
 
 
-cdef void run_passes(const Plan *p, const Level *level, int first, int last, int64_t outputs, int64_t extra_elements,
+cdef void run_passes(const Plan *p, const Level *level, int last, int64_t outputs, int64_t extra_elements,
                      void *work, void *src, void *src_codes, void *dst, void *dst_codes) noexcept nogil:
-    """Passes [first, last) of a level over `outputs` outputs whose slots start at src."""
+    """The first `last` passes of a level over `outputs` outputs whose slots start at src."""
     cdef const Pass *step
     cdef void *temp = at(work, level.temp_values_at)
     cdef void *temp_codes = at(work, level.temp_codes_at) if p.codes else NULL
     cdef int i
-    for i in range(first, last):
+    for i in range(last):
         step = &level.pass_[i]
         p.lanes.reduce(
             temp if step.to_temp else dst,
@@ -266,7 +266,7 @@ cdef void walk_rows(
                     stop -= 1
                 skip = (level.start[phase] + place * pitch) * bytes
                 if stop > place:
-                    run_passes(p, leaf, 0, leaf.passes, 0, (stop - place) * pitch, work,
+                    run_passes(p, leaf, leaf.passes, 0, (stop - place) * pitch, work,
                                at(raw, phase * p.rows * pitch * bytes), NULL, at(slots, skip),
                                at(slot_codes, skip) if p.codes else NULL)
         place = end
@@ -301,7 +301,7 @@ cdef void walk(
                     walk(p, at_level + 1, x + position * level.input_stride * p.lanes.stored_bytes, tile, work,
                          at(slots, skip), at(slot_codes, skip) if p.codes else NULL)
     if not level.direct:
-        run_passes(p, level, 0, level.passes - 1 if at_level == 0 else level.passes, tile.count[at_level], 0, work,
+        run_passes(p, level, level.passes - 1 if at_level == 0 else level.passes, tile.count[at_level], 0, work,
                    slots, slot_codes, dst, dst_codes)
 
 
