@@ -141,8 +141,8 @@ def test_examples_run(name):
 def test_examples_exist():
     finder = doctest.DocTestFinder()
     found = set()
-    for name in ("pooling", "plans", "options", "_indices", "testing"):
-        found.update(test.name for test in finder.find(importlib.import_module(f"fastpool.{name}")) if test.examples)
+    for name in {getattr(fp, name).__module__ for name in PUBLIC}:
+        found.update(test.name for test in finder.find(importlib.import_module(name)) if test.examples)
     for name in PUBLIC:
         function = getattr(fp, name)
         assert f"{function.__module__}.{name}" in found

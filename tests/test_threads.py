@@ -13,7 +13,7 @@ import pytest
 from arrays import assert_same_bits
 
 import fastpool as fp
-from fastpool import pooling
+from fastpool.options import threads_of
 
 LARGE = (8, 3, 200, 200)
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -43,14 +43,15 @@ def run(code, timeout=60, **environment):
 def threads_used(monkeypatch):
     """The number of threads that every large call from now on is given, by Python thread."""
     used = []
-    original = pooling.threads_of
 
     def spy(settings):
-        count = original(settings)
+        count = threads_of(settings)
         used.append((threading.get_ident(), count))
         return count
 
-    monkeypatch.setattr(pooling, "threads_of", spy)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fastpool.") and getattr(module, "threads_of", None) is threads_of:
+            monkeypatch.setattr(module, "threads_of", spy)
     return used
 
 
