@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _buffers, _guards, _plan
-from ._geometry import normalize_axes
+from ._geometry import reduced_axes
 from ._results import Pooled
 from .errors import GeometryError
 from .options import Options, Settings, resolve, threads_of
@@ -38,6 +38,11 @@ def _extremum(
     plan = _plan.pool_plan(
         x.dtype, minimum, return_indices, x.shape, ceil_mode, kernel_size, stride, padding, dilation, axes
     )
+    return run_maximum(plan, given, x, return_indices, out, settings)
+
+
+def run_maximum(plan: _plan.PoolPlan, given: Any, x: Array, return_indices: bool, out: Any, settings: Settings) -> Any:
+    """Run a plan of maxima (or minima) from x to `out`, or to new arrays."""
     shape = plan.geometry.output_shape
     indices = None
     if out is None:
@@ -287,17 +292,7 @@ def global_max_pool(
     """
     settings = resolve(options)
     array = _guards.as_input("x", x, settings)
-    if axes is None:
-        if array.ndim < 3:
-            raise GeometryError(
-                f"x has {array.ndim} dimensions; axes=None reduces all but the first two: name the axes with axes="
-            )
-        reduced = tuple(range(2, array.ndim))
-    else:
-        reduced = tuple(sorted(normalize_axes(axes, array.ndim)))
-    for axis in reduced:
-        if array.shape[axis] == 0:
-            raise GeometryError(f"axis {axis} has length 0; there is no maximum of nothing")
+    reduced = reduced_axes(array.shape, axes)
     kept = tuple(1 if axis in reduced else length for axis, length in enumerate(array.shape))
     shape = kept if keepdims else tuple(n for axis, n in enumerate(array.shape) if axis not in reduced)
 

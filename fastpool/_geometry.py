@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -38,21 +40,52 @@ class Window(NamedTuple):
         return extent(self.kernel, self.dilation)
 
 
+class Bounds(NamedTuple):
+    """Windows along one axis by where they start and how many taps they have, for windows that no stride describes.
+
+    Output ``o`` is output ``r = (o + phase) % period`` of period ``t = (o + phase) // period``; its taps are elements
+    ``starts[r] + t + j*step`` for ``j < counts[r]``, and those that lie outside the axis count nothing. Windows given
+    one by one have a single period, `out` long. The arrays are int64, as bytes, so that a plan can be looked up by them;
+    with more starts than a period has, every outer index has starts of its own.
+    """
+
+    length: int
+    out: int
+    period: int
+    phase: int
+    step: int
+    starts: bytes
+    counts: bytes
+    crop: int = 0
+
+
 class Geometry(NamedTuple):
-    """A pooling call in integers: the pooled axes, ascending, with one `Window` each."""
+    """A pooling call in integers: the pooled axes, ascending, with one `Window` (or `Bounds`) each."""
 
     input_shape: tuple[int, ...]
     axes: tuple[int, ...]
-    windows: tuple[Window, ...]
+    windows: tuple[Window | Bounds, ...]
     output_shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, input_shape: tuple[int, ...], windows: dict[int, Any]) -> Geometry:
+        """Windows by axis."""
+        output_shape = tuple(windows[i].out if i in windows else n for i, n in enumerate(input_shape))
+        check_size("the output shape", output_shape)
+        ascending = tuple(sorted(windows))
+        return cls(input_shape, ascending, tuple(windows[axis] for axis in ascending), output_shape)
 
 
 class Level(NamedTuple):
-    """One axis of the canonical form: its window, and the distance between neighbours in the input and output."""
+    """One axis of the canonical form: its window, and the distance between neighbours in the input and output.
 
-    window: Window
+    `axis` is the axis that it came from, None where several merged into one.
+    """
+
+    window: Window | Bounds
     input_stride: int
     output_stride: int
+    axis: int | None = None
 
 
 class Canonical(NamedTuple):
@@ -167,6 +200,43 @@ def normalize_axes(axes: Any, ndim: int, count: int = 0) -> tuple[int, ...]:
     if len(set(result)) != len(result):
         raise GeometryError(f"axes={tuple(entries)!r} names an axis more than once")
     return tuple(result)
+
+
+def named_or_last_axes(name: str, sizes: Any, axes: Any, ndim: int) -> tuple[tuple[int, ...], list[Any]]:
+    """The pooled axes and the entry of `sizes` for each: the last axes, or those named; one number needs names."""
+    if is_integer(sizes) or sizes is None:
+        if axes is None:
+            raise GeometryError(
+                f"{name}={sizes!r} does not say how many axes to pool: "
+                f"give a tuple with one entry per pooled axis, or name the axes with axes="
+            )
+        positions = normalize_axes(axes, ndim)
+        return positions, [sizes] * len(positions)
+    entries = sequence(name, sizes, "a tuple with one entry per pooled axis")
+    if not entries:
+        raise GeometryError(f"{name} is empty; give one entry per pooled axis")
+    if axes is None and len(entries) > ndim:
+        raise GeometryError(f"{name} has {len(entries)} entries but the input has only {ndim} dimensions")
+    positions = normalize_axes(axes, ndim, len(entries))
+    if len(entries) != len(positions):
+        raise GeometryError(f"{name}={tuple(entries)!r} has {len(entries)} entries for {_axis_word(len(positions))}")
+    return positions, entries
+
+
+def reduced_axes(shape: tuple[int, ...], axes: Any) -> tuple[int, ...]:
+    """The axes of a global pooling, ascending: those named, or all but the first two; none may be empty."""
+    if axes is None:
+        if len(shape) < 3:
+            raise GeometryError(
+                f"x has {len(shape)} dimensions; axes=None reduces all but the first two: name the axes with axes="
+            )
+        reduced = tuple(range(2, len(shape)))
+    else:
+        reduced = tuple(sorted(normalize_axes(axes, len(shape))))
+    for axis in reduced:
+        if shape[axis] == 0:
+            raise GeometryError(f"axis {axis} has length 0; there is nothing to reduce")
+    return reduced
 
 
 # ---------------------------------------------------------------------------------------------- output sizes, padding
@@ -338,10 +408,115 @@ def pooling_geometry(
                     f"padding {(pad_before, pad_after)}) has no tap inside the input"
                 )
         windows[axis] = window
-    output_shape = tuple(windows[i].out if i in windows else n for i, n in enumerate(input_shape))
-    check_size("the output shape", output_shape)
-    ascending = tuple(sorted(windows))
-    return Geometry(tuple(input_shape), ascending, tuple(windows[axis] for axis in ascending), output_shape)
+    return Geometry.of(tuple(input_shape), windows)
+
+
+# ---------------------------------------------------------------------------------------------- windows given by bounds
+
+
+def bounds_of(length: int, starts: Sequence[int], counts: Sequence[int]) -> Bounds:
+    """Windows along an axis, one by one: output ``o`` is ``counts[o]`` elements from ``starts[o]`` on.
+
+    With a multiple of the starts that there are counts, every outer index has starts of its own.
+    """
+    return Bounds(length, len(counts), len(counts), 0, 1, _int64(starts), _int64(counts))
+
+
+def _int64(numbers: Sequence[int]) -> bytes:
+    return array("q", numbers).tobytes()
+
+
+def int64_of(numbers: bytes) -> list[int]:
+    """The numbers of `Bounds` as Python integers."""
+    return array("q", numbers).tolist()
+
+
+def adaptive_window(length: int, out: int) -> Window | Bounds:
+    """`out` windows that cover an axis: window ``i`` is ``[i*length // out, ceil((i+1)*length / out))``."""
+    if length % out == 0:
+        return Window(length, length // out, length // out, 1, 0, 0, out)
+    starts = [i * length // out for i in range(out)]
+    return bounds_of(length, starts, [-(-(i + 1) * length // out) - start for i, start in enumerate(starts)])
+
+
+def adjoint_window(window: Window) -> Window | Bounds:
+    """The windows of the way back: for every element of the axis, the outputs that have it as a tap, ascending.
+
+    Read the other way round: tap ``j`` of output ``o`` is element ``i = o*stride + j*dilation - before``, so element
+    ``i`` belongs to the outputs ``o = (i + before - j*dilation) / stride`` that are whole numbers. At stride 1 these are
+    windows of the same kernel; otherwise the pattern repeats with the stride.
+    """
+    length, k, s, d, before, _, out, _ = window
+    if s == 1 or out == 1:
+        behind = (k - 1) * d - before  # may be negative: then the first outputs lie in the padding and go nowhere
+        crop = max(-behind, 0)
+        if crop >= out:
+            return _nowhere(out, length)
+        after = max(0, length + (k - 1) * d - behind - out)
+        return Window(out - crop, k, 1, d, max(behind, 0), after, length, crop)
+    common = math.gcd(s, d)
+    starts, counts = [], []
+    for r in range(s):
+        first = next((j for j in range(min(k, s // common)) if (j * d - r) % s == 0), None)
+        if first is None:
+            starts.append(0)
+            counts.append(0)
+            continue
+        taps = range(first, k, s // common)
+        starts.append(before // s - (taps[-1] * d - r) // s)
+        counts.append(len(taps))
+    return Bounds(out, length, s, before % s, d // common, _int64(starts), _int64(counts))
+
+
+def adjoint_bounds(length: int, starts: Sequence[int], stops: Sequence[int]) -> Bounds:
+    """For every element of an axis the windows ``[starts[o], stops[o])`` that hold it; both must be non-decreasing."""
+    firsts = [bisect_right(stops, i) for i in range(length)]
+    counts = [max(0, bisect_right(starts, i) - first) for i, first in enumerate(firsts)]
+    return bounds_of(len(starts), firsts, counts)
+
+
+def adaptive_geometry(input_shape: tuple[int, ...], output_size: Any, axes: Any) -> Geometry:
+    """The windows that cut every pooled axis into `output_size` parts, as equal as whole elements allow."""
+    positions, sizes = named_or_last_axes("output_size", output_size, axes, len(input_shape))
+    windows = {}
+    for i, (axis, size) in enumerate(zip(positions, sizes, strict=True)):
+        length = input_shape[axis]
+        out = length if size is None else integer(f"output_size[{i}]", size)
+        if length == 0:
+            raise GeometryError(f"axis {axis} has length 0; a pooled axis needs at least one element")
+        if out < 1:
+            raise GeometryError(f"output_size[{i}] is {out}; it must be at least 1")
+        windows[axis] = adaptive_window(length, out)
+    return Geometry.of(input_shape, windows)
+
+
+class Taps(NamedTuple):
+    """How many taps of a window count in a mean: of the first outputs, of all between, and of the last ones."""
+
+    lead: tuple[int, ...]
+    middle: int
+    trail: tuple[int, ...]
+
+
+def counted_taps(window: Window | Bounds, include_padding: bool) -> Taps:
+    """Taps per output: those on elements, and with `include_padding` those on padding; never what ceil mode lets overhang."""
+    if isinstance(window, Bounds):
+        counts = int64_of(window.counts)
+        same = len(set(counts)) == 1
+        return Taps((), counts[0], ()) if same else Taps(tuple(counts), 0, ())
+    length, k, s, d, before, after, out, _ = window
+    low, high = (-before, length + after) if include_padding else (0, length)
+
+    def count(o: int) -> int:
+        start = o * s - before
+        return min(k, (high - 1 - start) // d + 1) - max(0, -((start - low) // d))
+
+    lead = min(out, max(0, -(-(low + before) // s)))
+    whole = max(lead, min(out, (high - 1 - (k - 1) * d + before) // s + 1))  # outputs that do not hang over the end
+    taps = Taps(tuple(map(count, range(lead))), k, tuple(map(count, range(whole, out))))
+    if lead == whole and len({*taps.lead, *taps.trail}) == 1:
+        return Taps((), count(0), ())
+    return taps
 
 
 # ---------------------------------------------------------------------------------------------- canonical form
@@ -361,7 +536,8 @@ def canonical_form(geometry: Geometry) -> Canonical:
     for axis in range(len(geometry.input_shape) - 1, -1, -1):
         length = geometry.input_shape[axis]
         window = pooled.get(axis, Window(length, 1, 1, 1, 0, 0, length))
-        window = _without_idle_taps(window)
+        if isinstance(window, Window):
+            window = _without_idle_taps(window)
         offset += window.crop * input_stride
         out = window.out
         inner = levels[-1] if levels else None
@@ -373,12 +549,12 @@ def canonical_form(geometry: Geometry) -> Canonical:
             pass
         elif inner is not None and adjacent and is_carried(window) and is_carried(inner.window):
             merged = length * inner.window.length
-            levels[-1] = inner._replace(window=Window(merged, 1, 1, 1, 0, 0, merged))
+            levels[-1] = inner._replace(window=Window(merged, 1, 1, 1, 0, 0, merged), axis=None)
         elif inner is not None and adjacent and is_whole(window) and is_whole(inner.window):
             merged = length * inner.window.length
-            levels[-1] = inner._replace(window=Window(merged, merged, 1, 1, 0, 0, 1))
+            levels[-1] = inner._replace(window=Window(merged, merged, 1, 1, 0, 0, 1), axis=None)
         else:
-            levels.append(Level(window, input_stride, output_stride))
+            levels.append(Level(window, input_stride, output_stride, axis))
         input_stride *= length
         output_stride *= out
     outer, outer_in, outer_out = 1, input_stride, output_stride
@@ -397,8 +573,10 @@ def _without_idle_taps(window: Window) -> Window:
     """
     length, kernel, stride, dilation, before, _, out, crop = window
     stride = 1 if out == 1 else stride
-    idle = max(0, -(-(before - (out - 1) * stride) // dilation))
+    idle = min(kernel - 1, max(0, -(-(before - (out - 1) * stride) // dilation)))
     before -= idle * dilation
+    if length + before <= 0:  # not even the last tap reaches the axis: one tap before it stands for all
+        return _nowhere(length, out, crop)
     if before < 0:  # the first tap that is left lies inside
         crop, length, before = crop - before, length + before, 0
     kernel = min(kernel - idle, (length - 1 + before) // dilation + 1)
@@ -406,11 +584,20 @@ def _without_idle_taps(window: Window) -> Window:
     return window._replace(length=length, kernel=kernel, stride=stride, dilation=dilation, before=before, crop=crop)
 
 
-def is_carried(window: Window) -> bool:
+def _nowhere(length: int, out: int, crop: int = 0) -> Window:
+    """Windows of one tap that lies before the axis, for outputs that have none."""
+    return Window(length, 1, 1, 1, out, 0, out, crop)
+
+
+def is_carried(window: Window | Bounds) -> bool:
     """Whether the axis is only carried along: one tap, every element."""
+    if isinstance(window, Bounds):
+        return False
     return window.kernel == 1 and window.stride == 1 and window.before == 0 and window.out == window.length
 
 
-def is_whole(window: Window) -> bool:
+def is_whole(window: Window | Bounds) -> bool:
     """Whether the axis is pooled by one window that is exactly the axis."""
+    if isinstance(window, Bounds):
+        return False
     return window.kernel == window.length and window.dilation == 1 and window.out == 1 and window.before == 0

@@ -159,6 +159,18 @@ def refuse_indices(name: str, indices: npt.NDArray[np.int64], size: int) -> None
     )
 
 
+def check_shape(name: str, array: Array, shape: tuple[int, ...], what: str) -> None:
+    """Refuse an array that has not the shape of what it belongs to."""
+    if array.shape == shape:
+        return
+    if array.ndim != len(shape):
+        raise GeometryError(f"{name} has {array.ndim} dimensions {array.shape}, {what} have {len(shape)} {shape}")
+    axis = next(i for i, (m, n) in enumerate(zip(array.shape, shape, strict=True)) if m != n)
+    raise GeometryError(
+        f"{name} of shape {array.shape} has {array.shape[axis]} elements on axis {axis}, {what} have {shape[axis]}"
+    )
+
+
 def check_same_shape(first: str, a: Array, second: str, b: Array) -> None:
     """Refuse arrays that must agree on every axis and do not."""
     if a.shape == b.shape:

@@ -188,7 +188,7 @@ def test_canonical_form_visits_the_same_elements(call):
         for place in itertools.product(*(range(level.window.out) for level in levels)):
             output = top * outer_out + sum(o * level.output_stride for o, level in zip(place, levels, strict=True))
             along = []
-            for o, (window, input_stride, _) in zip(place, levels, strict=True):
+            for o, (window, input_stride, _, _) in zip(place, levels, strict=True):
                 taps = [o * window.stride + j * window.dilation - window.before for j in range(window.kernel)]
                 along.append([tap * input_stride for tap in taps if 0 <= tap < window.length])
             assert output not in found

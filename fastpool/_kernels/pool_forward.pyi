@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fastpool._plan import ForwardSpec
+from fastpool._spec import ForwardSpec
 
 class ForwardPlan:
     units: int

@@ -60,6 +60,7 @@ typedef struct {
     int64_t count;             /* places per phase */
     int64_t elements;          /* of a row that the tile reads, to be asked for ahead of time */
     int64_t low, high;         /* places that every phase of a stride up to 4 has inside the row, read in one go */
+    int64_t first, beyond;     /* elements of the row that are read */
     const int64_t *residue;
     int64_t *inside, *outside; /* per phase: places [inside, outside) lie in the row */
 } fastpool_row;
@@ -67,6 +68,7 @@ typedef struct {
 static void fastpool_plan_row(fastpool_row *plan, int64_t length) {
     const int64_t s = plan->stride;
     plan->low = 0, plan->high = plan->count;
+    plan->first = length, plan->beyond = 0;
     for (int p = 0; p < plan->phases; p++) {
         int64_t first = plan->start + plan->residue[p];
         int64_t inside = first < 0 ? (-first + s - 1) / s : 0;
@@ -77,23 +79,36 @@ static void fastpool_plan_row(fastpool_row *plan, int64_t length) {
         plan->inside[p] = inside, plan->outside[p] = outside;
         if (inside > plan->low) plan->low = inside;
         if (outside < plan->high) plan->high = outside;
+        if (outside > inside) {
+            if (first + inside * s < plan->first) plan->first = first + inside * s;
+            if (first + (outside - 1) * s >= plan->beyond) plan->beyond = first + (outside - 1) * s + 1;
+        }
     }
+    if (plan->beyond == 0) plan->first = 0;
     if (s > 4 || plan->phases != s || plan->high < plan->low) plan->high = plan->low = 0;
 }
 
 typedef struct {
     int lane_bytes;
     int stored_bytes;
+    int result_bytes;
     int64_t lowest; /* bits of the lane that never wins: what padding holds */
     /* n lanes of the value that never wins; its codes are 0 */
     void (*fill)(void *values, void *codes, int64_t n);
     /* rows into runs of lanes, one per phase and `pitch` lanes apart; rows are `row_pitch` lanes apart there, `row_stride`
-     * elements in the input; `ahead` bytes further on memory is asked for */
+     * elements in the input; `ahead` bytes further on memory is asked for. Sums: every row is the sum of `taps` rows that
+     * are `tap_stride` elements apart, with room for one in `scratch` */
     void (*load)(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride, int64_t rows,
-                 const fastpool_row *plan, int64_t flip, int64_t lowest, int64_t ahead);
+                 int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan, int64_t flip, int64_t lowest,
+                 int64_t ahead);
     /* dst[i] = first maximum over taps j of src[i + offset[j]], after `seed[i]` where given */
     void (*reduce)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
                    const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n);
+    /* one row whose windows are given by bounds: output o has counts[o] taps from lane starts[o] on, `step` lanes apart */
+    void (*windows)(void *dst, void *dst_codes, const void *src, const int64_t *starts, const int64_t *counts,
+                    int64_t step, int64_t n, int64_t code);
+    /* sums: output o of a row is lane (o + phase) / period of run (o + phase) % period */
+    void (*weave)(void *dst, const void *src, int64_t run, int64_t period, int64_t phase, int64_t n);
     /* continue the maximum of one long window (value, position) over n more lanes whose first is at `position` */
     void (*scan)(void *value, int64_t *where, const void *lanes, int64_t position, int64_t n);
     /* a finished row: values to y, flat indices to indices (NULL: values only) */
@@ -103,6 +118,9 @@ typedef struct {
     void (*settle)(int64_t *indices, const void *values, int64_t n, int64_t row_shift, const int64_t *shift, int64_t shifts);
     /* put a code or a value where a scan found it */
     void (*put)(void *values, void *codes, int64_t i, const void *value, int64_t code);
+    /* sums: raise lanes to a power, and turn a finished row into results: divided by `divisor` and, where given, by `taps` */
+    void (*power)(void *lanes, int64_t n, int64_t flip, double power);
+    void (*finish)(void *y, const void *values, int64_t n, double divisor, const double *taps, double power);
 } fastpool_lanes;
 
 /* float16 and bfloat16 become integers of the same order: sign and magnitude to two's complement (so -0.0 ties 0.0),
@@ -331,6 +349,7 @@ typedef int64_t fastpool_index_vector __attribute__((vector_size(FASTPOOL_VECTOR
         lanes->lowest = (low);                                                                                         \
         lanes->fill = fill_##lane;                                                                                     \
         lanes->reduce = reduce_##lane;                                                                                 \
+        lanes->windows = windows_##lane;                                                                               \
         lanes->scan = scan_##lane;                                                                                     \
         lanes->settle = settle_##lane;                                                                                 \
         lanes->put = put_##lane;                                                                                       \
@@ -342,6 +361,7 @@ typedef int64_t fastpool_index_vector __attribute__((vector_size(FASTPOOL_VECTOR
 /* The primitives for elements of `stored` bytes in lanes of `lane` bytes; -1 where there are none. */
 static int fastpool_choose_lanes(fastpool_lanes *lanes, int kind, int stored, int lane) {
     lanes->stored_bytes = stored;
+    lanes->result_bytes = stored;
     lanes->lane_bytes = lane;
     switch (kind * 10000 + stored * 100 + lane) {
     case FASTPOOL_INTEGER * 10000 + 101: LANES(i8, 8_8, INT8_MIN);

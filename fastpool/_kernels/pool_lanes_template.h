@@ -165,6 +165,25 @@ static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t p
     }
 }
 
+static void NAME(windows)(void *dst, void *dst_codes, const void *src, const int64_t *starts, const int64_t *counts,
+                          int64_t step, int64_t n, int64_t code) {
+    LANE *values = dst;
+    CODE *codes = dst_codes;
+    for (int64_t o = 0; o < n; o++) {
+        const LANE *v = (const LANE *)src + starts[o];
+        LANE best = v[0];
+        int64_t where = 0;
+        for (int64_t j = 1; j < counts[o]; j++) {
+            const LANE next = v[j * step];
+            const int wins = SCALAR_WINS(next, best);
+            best = wins ? next : best;
+            where = wins ? j : where;
+        }
+        values[o] = best;
+        if (codes) codes[o] = (CODE)(where * code);
+    }
+}
+
 static void NAME(settle)(int64_t *indices, const void *values, int64_t n, int64_t row_shift, const int64_t *shift,
                          int64_t shifts) {
     const LANE *v = values;

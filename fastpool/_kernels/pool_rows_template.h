@@ -116,8 +116,10 @@ SPLIT(4, SPLIT_VECTORS(4))
     }
 
 static void NAME(load)(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride, int64_t rows,
-                       const fastpool_row *plan, int64_t flip, int64_t lowest, int64_t ahead) {
+                       int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan, int64_t flip,
+                       int64_t lowest, int64_t ahead) {
     KEY_PARAMETERS
+    (void)taps, (void)tap_stride, (void)scratch;
     const int64_t stride = plan->stride, low = plan->low, high = plan->high, count = plan->count;
     const int64_t first = plan->start > 0 ? plan->start : 0;
     const int64_t bytes = plan->elements * (int64_t)sizeof(STORED);
