@@ -571,7 +571,7 @@ def _without_idle_taps(window: Window) -> Window:
 
     What is left is not much wider than the axis, however wide the window was.
     """
-    length, kernel, stride, dilation, before, _, out, crop = window
+    length, kernel, stride, dilation, before, after, out, crop = window
     stride = 1 if out == 1 else stride
     idle = min(kernel - 1, max(0, -(-(before - (out - 1) * stride) // dilation)))
     before -= idle * dilation
@@ -581,7 +581,8 @@ def _without_idle_taps(window: Window) -> Window:
         crop, length, before = crop - before, length + before, 0
     kernel = min(kernel - idle, (length - 1 + before) // dilation + 1)
     dilation = 1 if kernel == 1 else dilation
-    return window._replace(length=length, kernel=kernel, stride=stride, dilation=dilation, before=before, crop=crop)
+    after = max(after, (out - 1) * stride + 1 - length - before)  # a window of idle taps alone may lie beyond
+    return Window(length, kernel, stride, dilation, before, after, out, crop)
 
 
 def _nowhere(length: int, out: int, crop: int = 0) -> Window:

@@ -60,6 +60,7 @@ RESULT_ELEMENTS = 2048  # outputs of level 0 finished at a time, likewise
 ROW_OVERHEAD = 24  # cost of starting a row, in elements
 STREAM_BYTES = 8 << 20  # outputs from this size on are written past the caches
 STAGE_ELEMENTS = 1024  # outputs gathered for that
+LONG_ROW_BYTES = 4 << 10  # rows beyond this are read without asking ahead
 AHEAD_BYTES = 16 << 10  # how far ahead of the rows being read memory is asked for
 SMALL_ORDINALS = 1 << 12  # taps that 2-byte lanes count, beyond 8 bits; a larger table would not stay in the cache
 MAX_ORDINALS = 1 << 24  # entries of the table from tap to offset
@@ -186,11 +187,13 @@ class Spread:
 
     @property
     def is_periodic(self) -> bool:
-        return self.bounds.period < self.bounds.out or self.bounds.phase > 0
+        """Whether the windows repeat with a period, some perhaps reaching over the ends of the axis."""
+        whole = self.bounds.period >= self.bounds.out and self.bounds.phase == 0
+        return not whole or int(self.first.min()) < 0 or int(self.beyond.max()) > self.bounds.length
 
     def places(self, tile: int) -> tuple[int, ...]:
         """The most positions that a tile reads."""
-        if self.is_periodic:
+        if self.bounds.period < self.bounds.out or self.bounds.phase > 0:
             return (self.reach + (tile - 1) // self.bounds.period + 1,)
         at = np.arange(0, self.bounds.out, tile)
         first = np.minimum.reduceat(self.first, at, axis=1)
@@ -338,8 +341,8 @@ def _sizes(shape: _Shape, tiles: Sequence[int]) -> _Sizes:
     elements = 0
     for i in range(leaf - 1, -1, -1):
         tile = tiles[i]
-        places = shape.places(i, tile)
-        overhead *= sum(places) / (tile * len(places))
+        places, read = shape.places(i, tile), shape.phases[i].places(tile)
+        overhead *= sum(read) / (tile * len(read))
         if not shape.is_direct(i):
             elements += sum(places) * block * (2 if _taps_along(shape.form.levels[i].window) > DIRECT_TAPS else 1)
         block *= tile
@@ -534,6 +537,7 @@ def _spec(
     if shape.scan:
         raw = SCAN_CHUNK
     stride = window.stride if isinstance(window, Window) else 1
+    tile_bytes = tile * stride * stored_bytes
     scratch = 0
     if sums is not None and not shape.scan and (stride > 1 or len(residues) > 1):
         scratch = (pitch - 1) * stride + max(residues) + 1
@@ -592,7 +596,9 @@ def _spec(
     inputs = math.prod(geometry.input_shape)
     streams = outputs * result_bytes >= STREAM_BYTES
     stage = max(STAGE_ELEMENTS, tiles[leaf]) if streams else 0
-    ahead = AHEAD_BYTES if inputs * stored_bytes >= CACHES["l2"] else 0
+    # long rows are left to the hardware, which follows them by itself
+    short = tile_bytes <= LONG_ROW_BYTES
+    ahead = AHEAD_BYTES if inputs * stored_bytes >= CACHES["l2"] and short else 0
     return ForwardSpec(
         form, inputs, outputs, kind, stored_bytes, shape.lane_bytes, flip, kind == HALF, codes,
         table, tuple(reversed(plans)), rows, pitch, shape.scan, steps[leaf], group, raw, scratch, result, stage, ahead,

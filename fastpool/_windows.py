@@ -440,6 +440,10 @@ def fractional_max_pool(
     samples = _samples(random_samples, rng, planes, len(axes))
     if samples.ndim == 1 or math.prod(planes) <= 1:
         return _fractional(x, array, axes, kernel, sizes, samples.reshape(-1, len(axes)), return_indices, settings)
+    # in ascending order, so that the first of equal maxima stays the first
+    order = sorted(range(len(axes)), key=lambda j: axes[j])
+    axes, kernel, sizes = tuple(axes[j] for j in order), [kernel[j] for j in order], [sizes[j] for j in order]
+    samples = samples[..., order]
     last = tuple(range(array.ndim - len(axes), array.ndim))
     moved = array if axes == last else np.ascontiguousarray(np.moveaxis(array, axes, last))
     found = _fractional(x, moved, last, kernel, sizes, samples.reshape(-1, len(axes)), return_indices, settings)
@@ -450,8 +454,8 @@ def fractional_max_pool(
         return values
     # indices speak of the input, not of what was moved
     places = np.unravel_index(np.moveaxis(found.indices, last, axes), moved.shape)
-    order = [axis for axis in range(array.ndim) if axis not in axes] + list(axes)
-    along = [places[order.index(axis)] for axis in range(array.ndim)]
+    came_from = [axis for axis in range(array.ndim) if axis not in axes] + list(axes)
+    along = [places[came_from.index(axis)] for axis in range(array.ndim)]
     return Pooled(values, np.asarray(np.ravel_multi_index(along, array.shape)))
 
 

@@ -117,6 +117,8 @@ ctypedef struct Tile:
     int64_t places[MAX_LEVELS]      # of the phase that has most
     int64_t *starts[MAX_LEVELS]     # windows given by bounds: per output the first place, and the number of taps
     int64_t *counts[MAX_LEVELS]
+    int64_t whole_from              # folded level: outputs [whole_from, whole_to) have all their taps
+    int64_t whole_to
     fastpool_row row                # how its rows are read
 
 

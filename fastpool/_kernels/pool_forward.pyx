@@ -120,6 +120,9 @@ cdef inline int64_t folded(const Level *level, const Tile *tile, int at_level, i
         taps[0] = tile.counts[at_level][q]
         return tile.origin[at_level] + tile.starts[at_level][q]
     start = tile.origin[at_level] + q * level.stride
+    if tile.whole_from <= q < tile.whole_to:
+        taps[0] = level.kernel
+        return start
     first = window_first_tap(0, level.stride, level.dilation, -start)
     taps[0] = 0
     if start < level.length:
@@ -141,7 +144,7 @@ cdef void walk_rows(
     cdef int64_t row_bytes = level.input_stride * p.lanes.stored_bytes
     cdef int64_t tap_stride = level.input_stride * (level.step if level.period else level.dilation)
     cdef bint in_place = leaf.direct or p.scan
-    cdef int64_t place, end, q, stop, position, skip, taps, more
+    cdef int64_t place, end, q, stop, position, skip, taps
     cdef int phase, i
     cdef const int64_t *needed
     cdef const uint8_t *row
@@ -183,12 +186,8 @@ cdef void walk_rows(
                         while (stop < end and needed[stop] <= tile.count[at_level]
                                and position + (stop - q) * level.stride < level.length):
                             stop += 1
-                    elif taps == level.kernel:
-                        while stop < end and needed[stop] <= tile.count[at_level]:
-                            folded(level, tile, at_level, stop, &more)
-                            if more != taps:
-                                break
-                            stop += 1
+                    elif level.period == 0 and tile.whole_from <= q < tile.whole_to:
+                        stop = min(end, tile.whole_to)
                     p.lanes.load(lanes, run, p.pitch, row, level.stride * level.input_stride, stop - q, taps,
                                  tap_stride, at(work, p.scratch_at), &tile.row, p.flip, p.lanes.lowest, p.ahead)
                     if p.power != 0:
@@ -429,23 +428,28 @@ cdef void find_bounds(const Level *level, Tile *tile, int at_level, int64_t oute
     cdef int64_t *starts = <int64_t *>at(work, level.bounds_at)
     cdef int64_t *counts = starts + level.tile
     cdef const int64_t *given = level.starts + outer * level.shared
-    cdef int64_t i, r, start, stop
+    cdef int64_t i, r, t, start, stop
     cdef int64_t lowest = 0
     cdef int64_t highest = 0    # one beyond
     cdef bint none = True
+    r = (tile.first[at_level] + level.phase) % level.period
+    t = (tile.first[at_level] + level.phase) // level.period
+    if level.weaves:
+        # woven outputs have their places by period, as `pool_rows_by_bounds` expects
+        tile.origin[at_level] = t + level.before
+        tile.places[at_level] = (r + tile.count[at_level] - 1) // level.period + level.reach
+        return
     for i in range(tile.count[at_level]):
-        r = tile.first[at_level] + i + level.phase
-        start = given[r % level.period] + r // level.period
-        counts[i] = level.counts[r % level.period]
+        start = given[r] + t
+        counts[i] = level.counts[r]
         starts[i] = start
-        if level.weaves:
-            # woven outputs have their places by period, as `pool_rows_by_bounds` expects
-            start = r // level.period
-            stop = start + level.reach
-        elif counts[i] == 0:
+        r += 1
+        if r == level.period:
+            r = 0
+            t += 1
+        if counts[i] == 0:
             continue
-        else:
-            stop = start + (counts[i] - 1) * level.step + 1
+        stop = start + (counts[i] - 1) * level.step + 1
         if none or start < lowest:
             lowest = start
         if none or stop > highest:
@@ -455,7 +459,7 @@ cdef void find_bounds(const Level *level, Tile *tile, int at_level, int64_t oute
         starts[i] -= lowest
     tile.starts[at_level] = starts
     tile.counts[at_level] = counts
-    tile.origin[at_level] = lowest + (level.before if level.weaves else 0)
+    tile.origin[at_level] = lowest
     tile.places[at_level] = highest - lowest
 
 
@@ -487,6 +491,10 @@ cdef void run_unit(
             tile.places[i] = level.places
         if level.fold:
             tile.places[i] = tile.count[i]
+            # outputs whose taps all lie inside, and so need no further thought
+            tile.whole_from = min(tile.count[i], (max(0, -tile.origin[i]) + level.stride - 1) // level.stride)
+            end = level.length - (level.kernel - 1) * level.dilation - tile.origin[i]
+            tile.whole_to = min(tile.count[i], (end + level.stride - 1) // level.stride) if end > 0 else 0
     output.y = y
     output.indices = indices
     output.stage_y = <uint8_t *>at(work, p.stage_values_at)

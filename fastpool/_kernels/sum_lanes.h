@@ -92,11 +92,56 @@ FASTPOOL_INLINE void fastpool_prefetch_taps(const char *row, int64_t row_bytes, 
         }                                                                                                       \
     }
 
-#define DEFINE_ADD(suffix, type, lane, CONVERT)                                                                         \
+#define DEFINE_SCALAR_ADD(suffix, type, lane, CONVERT)                                                                  \
     FASTPOOL_INLINE void add_taps##suffix(lane *FASTPOOL_RESTRICT sum, const type *from, int64_t tap_stride, int64_t taps, \
                                           int64_t n) {                                                                  \
         ADD_TAPS(sum, type, CONVERT)                                                                                    \
     }
+
+#if FASTPOOL_SHUFFLES
+/* The same with the sums of some vectors kept in registers; the last vector of a row overlaps the one before. */
+#define ADD_STEP(lane, OPERATION, unroll)                                                                               \
+    {                                                                                                                   \
+        values total[4];                                                                                                \
+        for (int u = 0; u < unroll; u++) {                                                                              \
+            const values x = __builtin_convertvector(*(const elements *)(from + i + u * width), values);                \
+            total[u] = OPERATION(x);                                                                                    \
+        }                                                                                                               \
+        for (int64_t t = 1; t < taps; t++) {                                                                            \
+            const elements *row = (const elements *)(from + t * tap_stride + i);                                        \
+            for (int u = 0; u < unroll; u++) {                                                                          \
+                const values x = __builtin_convertvector(row[u], values);                                               \
+                total[u] += OPERATION(x);                                                                               \
+            }                                                                                                           \
+        }                                                                                                               \
+        for (int u = 0; u < unroll; u++) *(values *)(sum + i + u * width) = total[u];                                   \
+    }
+#define DEFINE_VECTOR_ADD(suffix, type, lane, CONVERT, OPERATION)                                                       \
+    FASTPOOL_INLINE void add_taps##suffix(lane *FASTPOOL_RESTRICT sum, const type *from, int64_t tap_stride, int64_t taps, \
+                                          int64_t n) {                                                                  \
+        enum { width = FASTPOOL_VECTOR_BYTES / sizeof(lane) };                                                          \
+        typedef lane values __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(lane)), may_alias));      \
+        typedef type elements __attribute__((vector_size(width * sizeof(type)), aligned(sizeof(type)), may_alias));     \
+        if (n < width) {                                                                                                \
+            ADD_TAPS(sum, type, CONVERT)                                                                                \
+            return;                                                                                                     \
+        }                                                                                                               \
+        int64_t i = 0;                                                                                                  \
+        for (; i + 4 * width <= n; i += 4 * width) ADD_STEP(lane, OPERATION, 4)                                         \
+        for (; i + width <= n; i += width) ADD_STEP(lane, OPERATION, 1)                                                 \
+        if (i < n) {                                                                                                    \
+            i = n - width;                                                                                              \
+            ADD_STEP(lane, OPERATION, 1)                                                                                \
+        }                                                                                                               \
+    }
+typedef int64_t fastpool_double_bits __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(8), may_alias));
+typedef double fastpool_doubles __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(8), may_alias));
+#define VECTOR_ITSELF(x) (x)
+#define VECTOR_SQUARE(x) ((x) * (x))
+#define VECTOR_MAGNITUDE(x) ((fastpool_doubles)((fastpool_double_bits)(x) & INT64_MAX))
+#else
+#define DEFINE_VECTOR_ADD(suffix, type, lane, CONVERT, OPERATION) DEFINE_SCALAR_ADD(suffix, type, lane, CONVERT)
+#endif
 
 /* Split the row of sums by stride, lane by lane. */
 #define DEFINE_SPLIT(suffix, function)                                                                                  \
@@ -157,20 +202,31 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
 #define HALF_AS_DOUBLE(x) ((double)fastpool_from_float16(x))
 #define BRAIN_AS_DOUBLE(x) ((double)fastpool_from_bfloat16(x))
 
-#define LOAD(stored, type, lanes_name, lane, CONVERT)                                                  \
-    DEFINE_ADD(stored##lanes_name, type, lane, CONVERT)                                                \
-    DEFINE_LOAD(load##stored##lanes_name, type, lane, 1, lanes_name, add_taps##stored##lanes_name(sum, from, tap_stride, taps, n);)
+#define LOAD(stored, type, lanes_name, lane, CONVERT)                                                                   \
+    DEFINE_VECTOR_ADD(stored##lanes_name, type, lane, CONVERT, VECTOR_ITSELF)                                           \
+    DEFINE_LOAD(load##stored##lanes_name, type, lane, 1, lanes_name,                                                    \
+                add_taps##stored##lanes_name(sum, from, tap_stride, taps, n);)
+#define LOAD_HALF(stored, CONVERT)                                                                                      \
+    DEFINE_SCALAR_ADD(stored##_sf32, uint16_t, float, CONVERT)                                                          \
+    DEFINE_LOAD(load##stored##_sf32, uint16_t, float, 1, _sf32, add_taps##stored##_sf32(sum, from, tap_stride, taps, n);)
 
 /* with powers: lanes are double */
-#define LOAD_POWERS(stored, type, CONVERT, MAGNITUDE, SQUARE)                                                    \
-    DEFINE_ADD(stored##_sf64, type, double, CONVERT)                                                             \
-    DEFINE_ADD(_abs##stored, type, double, MAGNITUDE)                                                            \
-    DEFINE_ADD(_sqr##stored, type, double, SQUARE)                                                               \
-    DEFINE_LOAD(load##stored##_sf64, type, double, 1, _sf64, {                                                   \
-        if (flip == FASTPOOL_SQUARE) add_taps_sqr##stored(sum, from, tap_stride, taps, n);                       \
-        else if (flip == FASTPOOL_ABSOLUTE) add_taps_abs##stored(sum, from, tap_stride, taps, n);                \
-        else add_taps##stored##_sf64(sum, from, tap_stride, taps, n);                                            \
+#define LOAD_BY_POWER(stored, type)                                                                                     \
+    DEFINE_LOAD(load##stored##_sf64, type, double, 1, _sf64, {                                                          \
+        if (flip == FASTPOOL_SQUARE) add_taps_square##stored(sum, from, tap_stride, taps, n);                           \
+        else if (flip == FASTPOOL_ABSOLUTE) add_taps_magnitude##stored(sum, from, tap_stride, taps, n);                 \
+        else add_taps_itself##stored(sum, from, tap_stride, taps, n);                                                   \
     })
+#define LOAD_POWERS(stored, type)                                                                                       \
+    DEFINE_VECTOR_ADD(_itself##stored, type, double, AS_DOUBLE, VECTOR_ITSELF)                                          \
+    DEFINE_VECTOR_ADD(_magnitude##stored, type, double, MAGNITUDE_DOUBLE, VECTOR_MAGNITUDE)                             \
+    DEFINE_VECTOR_ADD(_square##stored, type, double, SQUARE_DOUBLE, VECTOR_SQUARE)                                      \
+    LOAD_BY_POWER(stored, type)
+#define LOAD_HALF_POWERS(stored, CONVERT, MAGNITUDE, SQUARE)                                                            \
+    DEFINE_SCALAR_ADD(_itself##stored, uint16_t, double, CONVERT)                                                       \
+    DEFINE_SCALAR_ADD(_magnitude##stored, uint16_t, double, MAGNITUDE)                                                  \
+    DEFINE_SCALAR_ADD(_square##stored, uint16_t, double, SQUARE)                                                        \
+    LOAD_BY_POWER(stored, uint16_t)
 
 #define MAGNITUDE_DOUBLE(x) fabs((double)(x))
 #define MAGNITUDE_HALF(x) fabs(HALF_AS_DOUBLE(x))
@@ -180,20 +236,20 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
 #define SQUARE_BRAIN(x) (BRAIN_AS_DOUBLE(x) * BRAIN_AS_DOUBLE(x))
 
 LOAD(_f32, float, _sf32, float, AS_IT_IS)
-LOAD(_f16, uint16_t, _sf32, float, fastpool_from_float16)
-LOAD(_bf16, uint16_t, _sf32, float, fastpool_from_bfloat16)
-LOAD_POWERS(_f16, uint16_t, HALF_AS_DOUBLE, MAGNITUDE_HALF, SQUARE_HALF)
-LOAD_POWERS(_bf16, uint16_t, BRAIN_AS_DOUBLE, MAGNITUDE_BRAIN, SQUARE_BRAIN)
-LOAD_POWERS(_f32, float, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_f64, double, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_u8, uint8_t, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_i8, int8_t, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_u16, uint16_t, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_i16, int16_t, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_u32, uint32_t, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_i32, int32_t, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_u64, uint64_t, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
-LOAD_POWERS(_i64, int64_t, AS_DOUBLE, MAGNITUDE_DOUBLE, SQUARE_DOUBLE)
+LOAD_HALF(_f16, fastpool_from_float16)
+LOAD_HALF(_bf16, fastpool_from_bfloat16)
+LOAD_HALF_POWERS(_f16, HALF_AS_DOUBLE, MAGNITUDE_HALF, SQUARE_HALF)
+LOAD_HALF_POWERS(_bf16, BRAIN_AS_DOUBLE, MAGNITUDE_BRAIN, SQUARE_BRAIN)
+LOAD_POWERS(_f32, float)
+LOAD_POWERS(_f64, double)
+LOAD_POWERS(_u8, uint8_t)
+LOAD_POWERS(_i8, int8_t)
+LOAD_POWERS(_u16, uint16_t)
+LOAD_POWERS(_i16, int16_t)
+LOAD_POWERS(_u32, uint32_t)
+LOAD_POWERS(_i32, int32_t)
+LOAD_POWERS(_u64, uint64_t)
+LOAD_POWERS(_i64, int64_t)
 LOAD(_u8, uint8_t, _s16, uint16_t, AS_U16)
 LOAD(_i8, int8_t, _s16, uint16_t, AS_U16)
 LOAD(_u8, uint8_t, _s32, uint32_t, AS_U32)
@@ -275,9 +331,10 @@ static void power_sf64(void *lanes, int64_t n, int64_t flip, double p) {
 
 /* Multiplying by the inverse of a power of two is as exact as dividing. */
 FASTPOOL_INLINE int fastpool_has_exact_inverse(double x) {
-    int exponent;
-    const double significand = frexp(x, &exponent);
-    return (significand == 0.5 || significand == -0.5) && exponent > -60 && exponent < 60;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int exponent = (int)(bits >> 52);  /* of a positive number */
+    return (bits & 0xfffffffffffff) == 0 && exponent > 1023 - 60 && exponent < 1023 + 60;
 }
 
 #define FLOAT_RESULT(x) ((float)(x))
@@ -350,6 +407,37 @@ FINISH_FLOATS(_sf64, double)
     FINISH_SMALL(lanes_name, lane, signed_lane, real, ROUND, _u64, uint64_t, (uint64_t), (uint64_t)(int64_t)(whole)) \
     FINISH_SMALL(lanes_name, lane, signed_lane, real, ROUND, _i64, int64_t, (int64_t), (int64_t)(whole))
 SMALL(_s16, uint16_t, int16_t, float, FASTPOOL_ROUND_32, int32_t)
+
+#if FASTPOOL_SHUFFLES
+/* Means of bytes over 2, 4, ... 128 taps, as of 2x2 blocks of an image: half of the divisor is added, less what makes a
+ * tie even, and the sum shifted. */
+#define FINISH_BYTES(result, type)                                                                                      \
+    static void finish_bytes##result(void *y, const void *values, int64_t n, double divisor, const double *taps,        \
+                                     double power) {                                                                    \
+        enum { width = FASTPOOL_VECTOR_BYTES / 2 };                                                                     \
+        typedef int16_t sums __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(2), may_alias));                \
+        typedef type bytes __attribute__((vector_size(width), aligned(1), may_alias));                                  \
+        if (taps || n < width || divisor < 2 || divisor > 128 || !fastpool_has_exact_inverse(divisor)) {                \
+            finish_s16##result(y, values, n, divisor, taps, power);                                                     \
+            return;                                                                                                     \
+        }                                                                                                               \
+        type *out = y;                                                                                                  \
+        const int16_t *v = values;                                                                                      \
+        const int16_t half = (int16_t)((int)divisor / 2 - 1);                                                           \
+        int shift = 1;                                                                                                  \
+        while (1 << shift < (int)divisor) shift++;                                                                      \
+        for (int64_t i = 0; i < n; i += width) {                                                                        \
+            if (i + width > n) i = n - width;                                                                           \
+            const sums x = *(const sums *)(v + i);                                                                      \
+            *(bytes *)(out + i) = __builtin_convertvector((x + half + ((x >> shift) & 1)) >> shift, bytes);             \
+        }                                                                                                               \
+    }
+FINISH_BYTES(_u8, uint8_t)
+FINISH_BYTES(_i8, int8_t)
+#else
+#define finish_bytes_u8 finish_s16_u8
+#define finish_bytes_i8 finish_s16_i8
+#endif
 SMALL(_s32, uint32_t, int32_t, double, FASTPOOL_ROUND_64, int64_t)
 
 /* Wider sums need integer division. Where the compiler has no integer of 128 bits, sums beyond 2^53 are rounded first. */
@@ -450,6 +538,8 @@ static int fastpool_choose_sum_lanes(fastpool_lanes *lanes, int stored, int lane
     if (stored < 0 || stored >= 12 || lane < 0 || lane >= 6 || result < 0 || result >= 12) return -1;
     lanes->load = loads[lane][stored];
     lanes->finish = finishes[lane][result];
+    if (lane == FASTPOOL_SUM_S16 && result == FASTPOOL_U8) lanes->finish = finish_bytes_u8;
+    if (lane == FASTPOOL_SUM_S16 && result == FASTPOOL_I8) lanes->finish = finish_bytes_i8;
     if (!lanes->load || !lanes->finish) return -1;
     lanes->stored_bytes = fastpool_element_bytes[stored];
     lanes->result_bytes = fastpool_element_bytes[result];
