@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _dispatch
-from ._geometry import Bounds, Geometry, Taps, Window, counted_taps, int64_of, pooling_geometry
+from ._geometry import Bounds, Geometry, Window, counted_taps, int64_of, pooling_geometry
 from ._spec import (
     ABSOLUTE,
     ABSOLUTE_POWER,
-    CACHES,
-    CORES,
     ELEMENTS,
     FLOAT,
     FLOAT32_TAPS,
@@ -35,6 +33,7 @@ from ._spec import (
     maximum_spec,
     sum_spec,
 )
+from ._tiles import CACHES, CORES
 
 SERIAL_ELEMENTS = 1 << 16  # calls that read and write fewer elements do not open a parallel region
 GLOBAL_ROWS = 64  # rows that one window of a reduction over rows takes

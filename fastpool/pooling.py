@@ -7,23 +7,21 @@ compiled kernel (`_dispatch`) writes the result.
 from ._extremes import global_max_pool, max_pool, min_pool
 from ._indices import convert_indices
 from ._means import (
-    adaptive_avg_pool,
-    adaptive_avg_pool_backward,
     avg_pool,
     avg_pool_backward,
     global_avg_pool,
     global_avg_pool_backward,
-    lp_pool,
-    lp_pool_backward,
     sum_pool,
     sum_pool_backward,
 )
+from ._norms import lp_pool, lp_pool_backward
+from ._random import fractional_max_pool, stochastic_pool
 from ._results import Pooled, SparseGradient
 from ._unpool import max_pool_backward, max_unpool, max_unpool_backward
 from ._windows import (
+    adaptive_avg_pool,
+    adaptive_avg_pool_backward,
     adaptive_max_pool,
-    fractional_max_pool,
-    stochastic_pool,
     window_pool,
     window_pool_backward,
     windows_from_edges,

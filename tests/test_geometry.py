@@ -16,7 +16,8 @@ from strategies import count_windows, pool_calls, real_taps
 
 import fastpool as fp
 from fastpool import _geometry, testing
-from fastpool._geometry import Window, canonical_form, output_length, pooling_geometry, window_without_tap
+from fastpool._canonical import canonical_form
+from fastpool._geometry import Window, output_length, pooling_geometry, window_without_tap
 
 HUGE = 8608480567731124087
 

@@ -55,6 +55,9 @@ enum { FASTPOOL_PLAIN, FASTPOOL_ABSOLUTE, FASTPOOL_SQUARE, FASTPOOL_ABSOLUTE_POW
 
 /* ---- rows of elements to lanes ---- */
 
+typedef void (*fastpool_load)(void *, int64_t, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, void *,
+                              const fastpool_row *, int64_t, int64_t, int64_t);
+
 FASTPOOL_INLINE void fastpool_prefetch_taps(const char *row, int64_t row_bytes, int64_t tap_bytes, int64_t taps,
                                             const fastpool_row *plan, int64_t element, int64_t ahead) {
     /* rows that the outputs before have not read */
@@ -166,23 +169,113 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
     }
 }
 
-/* Rows, or sums of `taps` rows each: at stride 1 straight to where they belong, otherwise by way of the scratch row. */
-#define DEFINE_LOAD(name, type, lane, per, lanes_suffix, ...)                                                           \
+/* Stride 2, which halves images and volumes: rows are added up and split into even and odd elements in one go. */
+#if FASTPOOL_SHUFFLES
+#define BY_2_START(type, lane)                                                                                          \
+    enum { width = FASTPOOL_VECTOR_BYTES / sizeof(lane) };                                                              \
+    typedef lane values __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(lane)), may_alias));          \
+    if (n < width) return 0;                                                                                            \
+    for (int64_t i = 0; i < n; i += width) {                                                                            \
+        if (i + width > n) i = n - width; /* the last vector overlaps the one before */                                 \
+        const type *row = from + 2 * i;
+#define BY_2_END                                                                                                        \
+    }                                                                                                                   \
+    return 1;
+#define BY_2_HEAD(suffix, type, lane)                                                                                   \
+    FASTPOOL_INLINE int by_2##suffix(lane *even, lane *odd, const type *from, int64_t tap_stride, int64_t taps, int64_t n)
+
+/* Floats are added first, then shuffled. */
+#define DEFINE_BY_2_FLOAT(suffix, lane, LANES)                                                                          \
+    BY_2_HEAD(suffix, lane, lane) {                                                                                     \
+        BY_2_START(lane, lane)                                                                                          \
+        values a = *(const values *)row, b = *(const values *)(row + width);                                            \
+        for (int64_t t = 1; t < taps; t++) {                                                                            \
+            row += tap_stride;                                                                                          \
+            a += *(const values *)row, b += *(const values *)(row + width);                                             \
+        }                                                                                                               \
+        *(values *)(even + i) = __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_EVEN_, LANES));                   \
+        *(values *)(odd + i) = __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_ODD_, LANES));                     \
+        BY_2_END                                                                                                        \
+    }
+DEFINE_BY_2_FLOAT(_f32_sf32, float, FASTPOOL_LANES_32)
+DEFINE_BY_2_FLOAT(_f64_sf64, double, FASTPOOL_LANES_64)
+
+/* Two small integers are the halves of one lane. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define DEFINE_BY_2_INTEGER(suffix, type, lane, word, LOW, shift)                                                       \
+    BY_2_HEAD(suffix, type, lane) {                                                                                     \
+        BY_2_START(type, lane)                                                                                          \
+        typedef word words __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(type)), may_alias));       \
+        words x = *(const words *)row;                                                                                  \
+        values a = (values)LOW(x, shift), b = (values)(x >> shift);                                                     \
+        for (int64_t t = 1; t < taps; t++) {                                                                            \
+            row += tap_stride;                                                                                          \
+            x = *(const words *)row;                                                                                    \
+            a += (values)LOW(x, shift), b += (values)(x >> shift);                                                      \
+        }                                                                                                               \
+        *(values *)(even + i) = a;                                                                                      \
+        *(values *)(odd + i) = b;                                                                                       \
+        BY_2_END                                                                                                        \
+    }
+#define LOW_UNSIGNED(x, shift) ((x) & ((1 << shift) - 1))
+#define LOW_SIGNED(x, shift) ((words)((values)(x) << shift) >> shift)
+DEFINE_BY_2_INTEGER(_u8_s16, uint8_t, uint16_t, uint16_t, LOW_UNSIGNED, 8)
+DEFINE_BY_2_INTEGER(_i8_s16, int8_t, uint16_t, int16_t, LOW_SIGNED, 8)
+DEFINE_BY_2_INTEGER(_u16_s32, uint16_t, uint32_t, uint32_t, LOW_UNSIGNED, 16)
+DEFINE_BY_2_INTEGER(_i16_s32, int16_t, uint32_t, int32_t, LOW_SIGNED, 16)
+#define FASTPOOL_INTEGERS_BY_2 1
+#endif
+#endif
+
+/* No fast way: the row goes by way of the scratch row. */
+#define NOT_BY_2(even, odd, from, tap_stride, taps, n) 0
+#if !FASTPOOL_SHUFFLES
+#define by_2_f32_sf32 NOT_BY_2
+#define by_2_f64_sf64 NOT_BY_2
+#endif
+#ifndef FASTPOOL_INTEGERS_BY_2
+#define by_2_u8_s16 NOT_BY_2
+#define by_2_i8_s16 NOT_BY_2
+#define by_2_u16_s32 NOT_BY_2
+#define by_2_i16_s32 NOT_BY_2
+#endif
+
+/* Rows, or sums of `taps` rows each: at stride 1 straight to where they belong, otherwise by way of the scratch row,
+ * unless BY_2 can do it. */
+#define DEFINE_LOAD(name, type, lane, per, lanes_suffix, CONVERT, BY_2, ...)                                            \
     static void name(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride, int64_t rows, \
                      int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan, int64_t flip,           \
                      int64_t lowest, int64_t ahead) {                                                                   \
         const int64_t first = plan->first, n = plan->beyond - first;                                                    \
-        const int plain = plan->stride == 1 && plan->phases == 1;                                                       \
+        const int64_t low = plan->low, high = plan->high;                                                               \
+        const int plain = plan->stride == 1 && plan->phases == 1, by_2 = plan->stride == 2 && high > low;               \
         fastpool_row shifted = *plan;                                                                                   \
         (void)flip, (void)lowest;                                                                                       \
         shifted.start -= first;                                                                                         \
         for (int64_t r = 0; r < rows; r++) {                                                                            \
-            const type *from = (const type *)input + r * row_stride + first;                                            \
+            const type *row = (const type *)input + r * row_stride, *from = row + first;                                \
             lane *to = (lane *)lanes + r * row_pitch * per;                                                             \
             lane *sum = plain ? to + plan->inside[0] * per : (lane *)scratch;                                           \
             if (ahead) {                                                                                                \
-                fastpool_prefetch_taps((const char *)(from - first), row_stride * (int64_t)sizeof(type),                \
+                fastpool_prefetch_taps((const char *)row, row_stride * (int64_t)sizeof(type),                           \
                                        tap_stride * (int64_t)sizeof(type), taps, plan, sizeof(type), ahead);            \
+            }                                                                                                           \
+            if (by_2 && BY_2(to + low, to + pitch + low, row + plan->start + 2 * low, tap_stride, taps, high - low)) {  \
+                for (int p = 0; p < 2; p++) {                                                                           \
+                    lane *run = to + p * pitch;                                                                         \
+                    for (int64_t q = 0; q < plan->count; q++) {                                                         \
+                        if (q == low) q = high; /* done */                                                              \
+                        if (q == plan->count) break;                                                                    \
+                        const type *x = row + plan->start + plan->residue[p] + 2 * q;                                   \
+                        lane total = 0;                                                                                 \
+                        if (q >= plan->inside[p] && q < plan->outside[p]) {                                             \
+                            total = (lane)CONVERT(x[0]);                                                                \
+                            for (int64_t t = 1; t < taps; t++) total += (lane)CONVERT(x[t * tap_stride]);               \
+                        }                                                                                               \
+                        run[q] = total;                                                                                 \
+                    }                                                                                                   \
+                }                                                                                                       \
+                continue;                                                                                               \
             }                                                                                                           \
             __VA_ARGS__                                                                                                 \
             if (plain) {                                                                                                \
@@ -202,17 +295,18 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
 #define HALF_AS_DOUBLE(x) ((double)fastpool_from_float16(x))
 #define BRAIN_AS_DOUBLE(x) ((double)fastpool_from_bfloat16(x))
 
-#define LOAD(stored, type, lanes_name, lane, CONVERT)                                                                   \
+#define LOAD(stored, type, lanes_name, lane, CONVERT, BY_2)                                                             \
     DEFINE_VECTOR_ADD(stored##lanes_name, type, lane, CONVERT, VECTOR_ITSELF)                                           \
-    DEFINE_LOAD(load##stored##lanes_name, type, lane, 1, lanes_name,                                                    \
+    DEFINE_LOAD(load##stored##lanes_name, type, lane, 1, lanes_name, CONVERT, BY_2,                                     \
                 add_taps##stored##lanes_name(sum, from, tap_stride, taps, n);)
 #define LOAD_HALF(stored, CONVERT)                                                                                      \
     DEFINE_SCALAR_ADD(stored##_sf32, uint16_t, float, CONVERT)                                                          \
-    DEFINE_LOAD(load##stored##_sf32, uint16_t, float, 1, _sf32, add_taps##stored##_sf32(sum, from, tap_stride, taps, n);)
+    DEFINE_LOAD(load##stored##_sf32, uint16_t, float, 1, _sf32, CONVERT, NOT_BY_2,                                      \
+                add_taps##stored##_sf32(sum, from, tap_stride, taps, n);)
 
 /* with powers: lanes are double */
-#define LOAD_BY_POWER(stored, type)                                                                                     \
-    DEFINE_LOAD(load##stored##_sf64, type, double, 1, _sf64, {                                                          \
+#define LOAD_BY_POWER(stored, type, CONVERT)                                                                            \
+    DEFINE_LOAD(load##stored##_sf64, type, double, 1, _sf64, CONVERT, NOT_BY_2, {                                                        \
         if (flip == FASTPOOL_SQUARE) add_taps_square##stored(sum, from, tap_stride, taps, n);                           \
         else if (flip == FASTPOOL_ABSOLUTE) add_taps_magnitude##stored(sum, from, tap_stride, taps, n);                 \
         else add_taps_itself##stored(sum, from, tap_stride, taps, n);                                                   \
@@ -221,12 +315,12 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
     DEFINE_VECTOR_ADD(_itself##stored, type, double, AS_DOUBLE, VECTOR_ITSELF)                                          \
     DEFINE_VECTOR_ADD(_magnitude##stored, type, double, MAGNITUDE_DOUBLE, VECTOR_MAGNITUDE)                             \
     DEFINE_VECTOR_ADD(_square##stored, type, double, SQUARE_DOUBLE, VECTOR_SQUARE)                                      \
-    LOAD_BY_POWER(stored, type)
+    LOAD_BY_POWER(stored, type, AS_DOUBLE)
 #define LOAD_HALF_POWERS(stored, CONVERT, MAGNITUDE, SQUARE)                                                            \
     DEFINE_SCALAR_ADD(_itself##stored, uint16_t, double, CONVERT)                                                       \
     DEFINE_SCALAR_ADD(_magnitude##stored, uint16_t, double, MAGNITUDE)                                                  \
     DEFINE_SCALAR_ADD(_square##stored, uint16_t, double, SQUARE)                                                        \
-    LOAD_BY_POWER(stored, uint16_t)
+    LOAD_BY_POWER(stored, uint16_t, CONVERT)
 
 #define MAGNITUDE_DOUBLE(x) fabs((double)(x))
 #define MAGNITUDE_HALF(x) fabs(HALF_AS_DOUBLE(x))
@@ -235,7 +329,7 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
 #define SQUARE_HALF(x) (HALF_AS_DOUBLE(x) * HALF_AS_DOUBLE(x))
 #define SQUARE_BRAIN(x) (BRAIN_AS_DOUBLE(x) * BRAIN_AS_DOUBLE(x))
 
-LOAD(_f32, float, _sf32, float, AS_IT_IS)
+LOAD(_f32, float, _sf32, float, AS_IT_IS, by_2_f32_sf32)
 LOAD_HALF(_f16, fastpool_from_float16)
 LOAD_HALF(_bf16, fastpool_from_bfloat16)
 LOAD_HALF_POWERS(_f16, HALF_AS_DOUBLE, MAGNITUDE_HALF, SQUARE_HALF)
@@ -250,24 +344,24 @@ LOAD_POWERS(_u32, uint32_t)
 LOAD_POWERS(_i32, int32_t)
 LOAD_POWERS(_u64, uint64_t)
 LOAD_POWERS(_i64, int64_t)
-LOAD(_u8, uint8_t, _s16, uint16_t, AS_U16)
-LOAD(_i8, int8_t, _s16, uint16_t, AS_U16)
-LOAD(_u8, uint8_t, _s32, uint32_t, AS_U32)
-LOAD(_i8, int8_t, _s32, uint32_t, AS_U32)
-LOAD(_u16, uint16_t, _s32, uint32_t, AS_U32)
-LOAD(_i16, int16_t, _s32, uint32_t, AS_U32)
-LOAD(_u8, uint8_t, _s64, uint64_t, AS_U64)
-LOAD(_i8, int8_t, _s64, uint64_t, AS_U64)
-LOAD(_u16, uint16_t, _s64, uint64_t, AS_U64)
-LOAD(_i16, int16_t, _s64, uint64_t, AS_U64)
-LOAD(_u32, uint32_t, _s64, uint64_t, AS_U64)
-LOAD(_i32, int32_t, _s64, uint64_t, AS_U64)
-LOAD(_u64, uint64_t, _s64, uint64_t, AS_U64)
-LOAD(_i64, int64_t, _s64, uint64_t, AS_U64)
+LOAD(_u8, uint8_t, _s16, uint16_t, AS_U16, by_2_u8_s16)
+LOAD(_i8, int8_t, _s16, uint16_t, AS_U16, by_2_i8_s16)
+LOAD(_u8, uint8_t, _s32, uint32_t, AS_U32, NOT_BY_2)
+LOAD(_i8, int8_t, _s32, uint32_t, AS_U32, NOT_BY_2)
+LOAD(_u16, uint16_t, _s32, uint32_t, AS_U32, by_2_u16_s32)
+LOAD(_i16, int16_t, _s32, uint32_t, AS_U32, by_2_i16_s32)
+LOAD(_u8, uint8_t, _s64, uint64_t, AS_U64, NOT_BY_2)
+LOAD(_i8, int8_t, _s64, uint64_t, AS_U64, NOT_BY_2)
+LOAD(_u16, uint16_t, _s64, uint64_t, AS_U64, NOT_BY_2)
+LOAD(_i16, int16_t, _s64, uint64_t, AS_U64, NOT_BY_2)
+LOAD(_u32, uint32_t, _s64, uint64_t, AS_U64, NOT_BY_2)
+LOAD(_i32, int32_t, _s64, uint64_t, AS_U64, NOT_BY_2)
+LOAD(_u64, uint64_t, _s64, uint64_t, AS_U64, NOT_BY_2)
+LOAD(_i64, int64_t, _s64, uint64_t, AS_U64, NOT_BY_2)
 
 /* 64-bit integers as their low and their (signed) high half */
 #define DEFINE_PAIR(stored, type, HIGH)                                                          \
-    DEFINE_LOAD(load##stored##_pair, type, uint64_t, 2, _pair, {                                 \
+    DEFINE_LOAD(load##stored##_pair, type, uint64_t, 2, _pair, AS_U64, NOT_BY_2, {                              \
         for (int64_t i = 0; i < n; i++) {                                                        \
             uint64_t low = 0, high = 0;                                                          \
             for (int64_t t = 0; t < taps; t++) {                                                 \
@@ -284,17 +378,22 @@ DEFINE_PAIR(_u64, uint64_t, HIGH_UNSIGNED)
 DEFINE_PAIR(_i64, int64_t, HIGH_SIGNED)
 
 /* Elements that are lanes already are split as they are, where no rows are added up. */
+DEFINE_LOAD(load_f64_plain, double, double, 1, _sf64, AS_IT_IS, by_2_f64_sf64, add_taps_itself_f64(sum, from, tap_stride, taps, n);)
+
 static void load_f32_as_it_is(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride,
                               int64_t rows, int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan,
                               int64_t flip, int64_t lowest, int64_t ahead) {
-    if (taps > 1) load_f32_sf32(lanes, pitch, row_pitch, input, row_stride, rows, taps, tap_stride, scratch, plan, flip, lowest, ahead);
-    else load_32_32(lanes, pitch, row_pitch, input, row_stride, rows, 1, 0, NULL, plan, 0, 0, ahead);
+    const fastpool_load load = taps == 1 ? load_32_32 : load_f32_sf32;
+    load(lanes, pitch, row_pitch, input, row_stride, rows, taps, tap_stride, scratch, plan, 0, lowest, ahead);
+    (void)flip;
 }
 static void load_f64_as_it_is(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride,
                               int64_t rows, int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan,
                               int64_t flip, int64_t lowest, int64_t ahead) {
-    if (taps > 1 || flip == FASTPOOL_SQUARE || flip == FASTPOOL_ABSOLUTE) load_f64_sf64(lanes, pitch, row_pitch, input, row_stride, rows, taps, tap_stride, scratch, plan, flip, lowest, ahead);
-    else load_64_64(lanes, pitch, row_pitch, input, row_stride, rows, 1, 0, NULL, plan, 0, 0, ahead);
+    const int plain = flip != FASTPOOL_SQUARE && flip != FASTPOOL_ABSOLUTE;
+    const fastpool_load load = !plain ? load_f64_sf64 : taps == 1 ? load_64_64 : load_f64_plain;
+    load(lanes, pitch, row_pitch, input, row_stride, rows, taps, tap_stride, scratch, plan, plain ? 0 : flip, lowest,
+         ahead);
 }
 
 /* ---- powers and roots ---- */
@@ -369,6 +468,38 @@ FASTPOOL_INLINE int fastpool_has_exact_inverse(double x) {
     FINISH_FLOAT(lanes_name, lane, _f64, double, DOUBLE_RESULT)
 FINISH_FLOATS(_sf32, float)
 FINISH_FLOATS(_sf64, double)
+
+#if FASTPOOL_VECTORS
+/* The commonest: lanes are results, and all are divided by one number. Rows are short, so no loop is left for their end. */
+#define FINISH_SAME(lanes_name, lane, result)                                                                       \
+    static void finish_same##lanes_name(void *y, const void *values, int64_t n, double divisor, const double *taps, \
+                                        double power) {                                                             \
+        enum { width = FASTPOOL_VECTOR_BYTES / sizeof(lane) };                                                      \
+        typedef lane vector __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(lane)), may_alias));  \
+        const lane by = (lane)divisor;                                                                              \
+        lane *out = y;                                                                                              \
+        const lane *v = values;                                                                                     \
+        if (n < width || taps || power != 0 || (double)by != divisor) {                                             \
+            finish##lanes_name##result(y, values, n, divisor, taps, power);                                         \
+        } else if (fastpool_has_exact_inverse(divisor)) {                                                           \
+            const lane inverse = (lane)(1 / divisor);                                                               \
+            for (int64_t i = 0; i < n; i += width) {                                                                \
+                if (i + width > n) i = n - width;                                                                   \
+                *(vector *)(out + i) = *(const vector *)(v + i) * inverse;                                          \
+            }                                                                                                       \
+        } else {                                                                                                    \
+            for (int64_t i = 0; i < n; i += width) {                                                                \
+                if (i + width > n) i = n - width;                                                                   \
+                *(vector *)(out + i) = *(const vector *)(v + i) / by;                                               \
+            }                                                                                                       \
+        }                                                                                                           \
+    }
+FINISH_SAME(_sf32, float, _f32)
+FINISH_SAME(_sf64, double, _f64)
+#else
+#define finish_same_sf32 finish_sf32_f32
+#define finish_same_sf64 finish_sf64_f64
+#endif
 
 /* Adding and subtracting this rounds what is small enough to an integer, half to even, on any machine. */
 #define FASTPOOL_ROUND_32(x) (((x) + 12582912.0f) - 12582912.0f)
@@ -518,8 +649,6 @@ static const int fastpool_element_bytes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8}
      finish##lanes_name##_f16, finish##lanes_name##_bf16, finish##lanes_name##_f32, finish##lanes_name##_f64}
 
 typedef void (*fastpool_finish)(void *, const void *, int64_t, double, const double *, double);
-typedef void (*fastpool_load)(void *, int64_t, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, void *,
-                              const fastpool_row *, int64_t, int64_t, int64_t);
 
 /* The primitives for sums of `stored` elements in lanes of a type, with results of a type; -1 where there are none. */
 static int fastpool_choose_sum_lanes(fastpool_lanes *lanes, int stored, int lane, int result) {
@@ -538,6 +667,8 @@ static int fastpool_choose_sum_lanes(fastpool_lanes *lanes, int stored, int lane
     if (stored < 0 || stored >= 12 || lane < 0 || lane >= 6 || result < 0 || result >= 12) return -1;
     lanes->load = loads[lane][stored];
     lanes->finish = finishes[lane][result];
+    if (lane == FASTPOOL_SUM_F32 && result == FASTPOOL_F32) lanes->finish = finish_same_sf32;
+    if (lane == FASTPOOL_SUM_F64 && result == FASTPOOL_F64) lanes->finish = finish_same_sf64;
     if (lane == FASTPOOL_SUM_S16 && result == FASTPOOL_U8) lanes->finish = finish_bytes_u8;
     if (lane == FASTPOOL_SUM_S16 && result == FASTPOOL_I8) lanes->finish = finish_bytes_i8;
     if (!lanes->load || !lanes->finish) return -1;

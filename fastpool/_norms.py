@@ -1,0 +1,237 @@
+"""Lp norms over windows, and their gradient."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _buffers, _guards, _plan
+from ._geometry import Geometry, pooling_geometry
+from ._sums import FLOAT64, Array, checked_gradient, mean_dtype, run_sums, spread
+from ._unpool import max_pool_backward
+from .errors import GeometryError
+from .options import Options, Settings, resolve, threads_of
+
+__all__ = ["lp_pool", "lp_pool_backward"]
+
+
+def _norm(norm_type: Any, signed: Any) -> float:
+    if type(signed).__name__ not in ("bool", "bool_", "int") or signed not in (0, 1):
+        raise GeometryError(f"signed must be True or False, got {signed!r}")
+    try:
+        if isinstance(norm_type, (bool, np.bool_, str, bytes)):
+            raise TypeError
+        p = float(operator.index(norm_type)) if hasattr(type(norm_type), "__index__") else float(norm_type)
+    except (TypeError, ValueError, OverflowError):
+        raise GeometryError(f"norm_type must be a number greater than 0, or infinity, got {norm_type!r}") from None
+    if not p > 0:
+        raise GeometryError(f"norm_type is {norm_type!r}; it must be greater than 0")
+    return p
+
+
+def lp_pool(
+    x: npt.ArrayLike,
+    norm_type: float,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    *,
+    ceil_mode: bool = False,
+    signed: bool = False,
+    axes: int | Sequence[int] | None = None,
+    out: Array | None = None,
+    **options: Unpack[Options],
+) -> Array:
+    """Lp norm over windows of any number of axes: ``(sum |x|**p) ** (1/p)``.
+
+    Parameters
+    ----------
+    x : array_like
+        Input of any dtype that `avg_pool` takes.
+    norm_type : float
+        The exponent p, greater than 0; infinity gives the largest magnitude.
+    kernel_size, stride, padding, dilation, ceil_mode, axes
+        As in `max_pool`.
+    signed : bool, optional
+        Raise x itself and not its magnitude to the power, as PyTorch does; the root of a negative sum is NaN.
+    out, **options
+        As in `avg_pool`.
+
+    Returns
+    -------
+    ndarray
+        The norms, of the dtype of `x` if that is a float and float64 otherwise. A window of nothing but padding has
+        norm 0.
+
+    Raises
+    ------
+    GeometryError
+        If `norm_type` is not greater than 0, or as in `avg_pool`.
+    DtypeError, ContiguityError
+        As in `avg_pool`.
+
+    Notes
+    -----
+    Powers are added up in float64, so that float32 does not overflow in between. In ceil mode the taps of a window that
+    hangs over are those that exist (PyTorch scales their sum up to a whole window).
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> fp.lp_pool(np.array([3.0, -4.0, 0.0, 2.0]), 2, (2,))
+    array([5., 2.])
+    """
+    settings = resolve(options)
+    p = _norm(norm_type, signed)
+    array = _guards.as_input("x", x, settings)
+    result = mean_dtype(array.dtype, None)
+    if math.isinf(p):
+        return _largest_magnitude(x, array, kernel_size, stride, padding, dilation, ceil_mode, axes, out, settings)
+    plan = _plan.mean_plan(
+        array.dtype,
+        result,
+        "no",
+        p,
+        bool(signed),
+        array.shape,
+        ceil_mode,
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        axes,
+    )
+    return run_sums(plan, x, array, result, out, settings)
+
+
+def _magnitude(x: Array) -> Array:
+    return np.abs(x.astype(np.float64) if x.dtype.kind in "biu" else x)
+
+
+def _largest_magnitude(
+    given: Any,
+    x: Array,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: Any,
+    axes: Any,
+    out: Any,
+    settings: Settings,
+) -> Array:
+    """The norm at infinity; 0 for a window of nothing but padding."""
+    geometry = pooling_geometry(x.shape, kernel_size, stride, padding, dilation, ceil_mode, axes, padding_counts=True)
+    if out is not None:
+        _guards.check_out("out", out, geometry.output_shape, mean_dtype(x.dtype, None), (given, x))
+    plan = _plan.maximum_plan(geometry, mean_dtype(x.dtype, None), False, False)
+    magnitude = _magnitude(x)
+    result = _buffers.empty(geometry.output_shape, magnitude.dtype) if out is None else out
+    if plan.compiled is not None:
+        threads = threads_of(settings) if plan.parallel else 1
+        plan.compiled.run(_guards.as_bytes(magnitude), _guards.as_bytes(result), None, threads)
+    return np.maximum(result, 0, out=result)  # -inf is what a window without taps leaves; NaN stays
+
+
+def lp_pool_backward(
+    grad_output: npt.ArrayLike,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    norm_type: float,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    *,
+    ceil_mode: bool = False,
+    signed: bool = False,
+    axes: int | Sequence[int] | None = None,
+    out: Array | None = None,
+    **options: Unpack[Options],
+) -> Array:
+    """Gradient of `lp_pool` by its input.
+
+    Parameters
+    ----------
+    grad_output : array_like
+        Gradient by the norms, of their shape; any integer or floating dtype.
+    x, y : array_like
+        Input and result of `lp_pool`.
+    norm_type, kernel_size, stride, padding, dilation, ceil_mode, signed, axes
+        What `lp_pool` was given.
+    out, **options
+        As in `avg_pool_backward`.
+
+    Returns
+    -------
+    ndarray
+        Of the shape of `x` and the dtype of `grad_output`; float64 for integers: ``sum over windows of grad_output *
+        (|x| / y)**(p-1) * sign(x)``. Where y is 0 it is 0, and an element that is 0 gets 0. For ``norm_type=inf`` the
+        gradient goes to the first element of the largest magnitude.
+
+    Raises
+    ------
+    GeometryError
+        If the shapes disagree, or as in `lp_pool`.
+    DtypeError, ContiguityError
+        As in `lp_pool`.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpool as fp
+    >>> x = np.array([3.0, -4.0])
+    >>> fp.lp_pool_backward(np.ones(1), x, fp.lp_pool(x, 2, (2,)), 2, (2,))
+    array([ 0.6, -0.8])
+    """
+    settings = resolve(options)
+    p = _norm(norm_type, signed)
+    array = _guards.as_input("x", x, settings)
+    norms = _guards.as_input("y", y, settings)
+    geometry = pooling_geometry(
+        array.shape, kernel_size, stride, padding, dilation, ceil_mode, axes, padding_counts=True
+    )
+    grad = checked_gradient(grad_output, geometry.output_shape, "the norms", settings)
+    _guards.check_shape("y", norms, geometry.output_shape, "the norms")
+    dtype = mean_dtype(grad.dtype, None)
+    if out is not None:
+        _guards.check_out("out", out, array.shape, dtype, (grad_output, x, y, grad, array, norms))
+    values = array.astype(np.float64, copy=False)
+    scale = norms.astype(np.float64, copy=False)
+    with np.errstate(all="ignore"):
+        if math.isinf(p):
+            slope = _slope_at_infinity(grad, array, geometry, settings)
+        else:
+            # y**(1-p) on the way back, and what belongs to an element afterwards
+            weights = np.where(scale == 0, 0.0, grad.astype(np.float64) * np.power(scale, 1 - p))
+            slope = spread(None, weights, geometry, "no", FLOAT64, None, settings)
+            local = np.power(values if signed else np.abs(values), p - 1)
+            if not signed:
+                local *= np.sign(values)
+            if p != 1 or not signed:
+                slope *= np.where(values == 0, 0.0, local)
+    if out is None:
+        return slope.astype(dtype, copy=False)
+    out[...] = slope
+    return out
+
+
+def _slope_at_infinity(grad: Array, x: Array, geometry: Geometry, settings: Settings) -> Array:
+    plan = _plan.maximum_plan(geometry, FLOAT64, False, True)
+    magnitude = _magnitude(x).astype(np.float64, copy=False)
+    largest = np.empty(geometry.output_shape)
+    indices = np.empty(geometry.output_shape, np.int64)
+    if plan.compiled is None:
+        return np.zeros(x.shape)
+    threads = threads_of(settings) if plan.parallel else 1
+    plan.compiled.run(_guards.as_bytes(magnitude), _guards.as_bytes(largest), indices.reshape(-1), threads)
+    real = largest >= 0  # a window without taps has no index
+    indices[~real] = 0
+    signs = np.sign(x.reshape(-1)[indices])
+    weights = np.where(real, grad.astype(np.float64) * signs, 0.0)
+    return max_pool_backward(weights, indices, x.shape, num_threads=settings.num_threads)  # type: ignore[no-any-return]
