@@ -111,7 +111,8 @@ def lp_pool(
 
 
 def _magnitude(x: Array) -> Array:
-    return np.abs(x.astype(np.float64) if x.dtype.kind in "biu" else x)
+    magnitude: Array = np.abs(x.astype(np.float64) if x.dtype.kind in "biu" else x)
+    return magnitude
 
 
 def _largest_magnitude(
@@ -136,7 +137,8 @@ def _largest_magnitude(
     if plan.compiled is not None:
         threads = threads_of(settings) if plan.parallel else 1
         plan.compiled.run(_guards.as_bytes(magnitude), _guards.as_bytes(result), None, threads)
-    return np.maximum(result, 0, out=result)  # -inf is what a window without taps leaves; NaN stays
+    np.maximum(result, 0, out=result)  # -inf is what a window without taps leaves; NaN stays
+    return result
 
 
 def lp_pool_backward(

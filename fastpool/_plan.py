@@ -28,6 +28,7 @@ from ._spec import (
     SUM_S16,
     SUM_S32,
     SUM_S64,
+    Divisors,
     ForwardSpec,
     Sums,
     maximum_spec,
@@ -184,7 +185,8 @@ def _sum_plan(
 ) -> PoolPlan:
     if 0 in geometry.output_shape:
         return PoolPlan(geometry, None, None, False)
-    divisor, taps = 1, {}
+    divisor = 1
+    taps: Divisors = {}
     if isinstance(divide, int):
         divisor = divide
     elif divide != "no":

@@ -1,4 +1,4 @@
-"""Everything that a compiled forward plan is made from: lanes, tiles, slots and passes. Pure; `_plan` keeps the cache."""
+"""What a compiled forward plan is made from: lanes, tiles, slots and passes. Pure; `_plan` keeps the cache."""
 
 from __future__ import annotations
 
@@ -19,25 +19,8 @@ from .errors import GeometryError
 INTEGER, FLOAT, HALF = 0, 1, 2
 
 # Element types and types of sums, as in _kernels/sum_lanes.h.
-ELEMENTS = {
-    name: number
-    for number, name in enumerate(
-        [
-            "uint8",
-            "int8",
-            "uint16",
-            "int16",
-            "uint32",
-            "int32",
-            "uint64",
-            "int64",
-            "float16",
-            "bfloat16",
-            "float32",
-            "float64",
-        ]
-    )
-} | {"bool": 0}
+ELEMENTS = {"bool": 0, "uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5, "uint64": 6, "int64": 7}
+ELEMENTS |= {"float16": 8, "bfloat16": 9, "float32": 10, "float64": 11}
 SUM_S16, SUM_S32, SUM_S64, SUM_PAIR, SUM_F32, SUM_F64 = range(6)
 SUM_BYTES = (2, 4, 8, 16, 4, 8)
 PLAIN, ABSOLUTE, SQUARE, ABSOLUTE_POWER, SIGNED_POWER = range(5)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from . import _buffers, _guards, _plan
 from ._geometry import Bounds, Geometry, Window, adjoint_bounds, adjoint_window, counted_taps, int64_of, integer
+from ._spec import ELEMENTS
 from .errors import DtypeError, GeometryError
 from .options import Settings, threads_of
 
@@ -37,11 +38,11 @@ def sum_dtype(given: np.dtype[Any], asked: Any) -> np.dtype[Any]:
 
 def _asked_dtype(given: np.dtype[Any], asked: Any) -> np.dtype[Any]:
     try:
-        dtype = np.dtype(asked)
+        dtype: np.dtype[Any] = np.dtype(asked)
     except TypeError as error:
         raise DtypeError(f"dtype={asked!r} is not a dtype: {error}") from None
     dtype = dtype.newbyteorder("=")
-    if dtype.name not in _plan.ELEMENTS or dtype.kind == "b":
+    if dtype.name not in ELEMENTS or dtype.kind == "b":
         raise DtypeError(f"dtype={dtype} cannot hold a mean or a sum; use an integer, float16, float32 or float64")
     if dtype.kind in "iu" and given.kind not in "biu":
         raise DtypeError(
@@ -92,15 +93,16 @@ def spread(
     """Every gradient added to all the elements of its window, divided as the pooling divided: the way back of sums."""
     if out is not None:
         _guards.check_out("out", out, geometry.input_shape, dtype, (given, grad))
-    divisor, counts = 1, []
+    divisor = 1
+    counts: list[Array] = []
     for axis, window in zip(geometry.axes, geometry.windows, strict=True):
         if isinstance(divide, int):
             break
         if divide != "no":
             taps = counted_taps(window, divide == "padded")
             if taps.lead or taps.trail:
-                along = [*taps.lead, *[taps.middle] * (window.out - len(taps.lead) - len(taps.trail)), *taps.trail]
-                counts.append(np.array(along, np.float64).reshape(-1, *[1] * (grad.ndim - axis - 1)))
+                numbers = [*taps.lead, *[taps.middle] * (window.out - len(taps.lead) - len(taps.trail)), *taps.trail]
+                counts.append(np.array(numbers, np.float64).reshape(-1, *[1] * (grad.ndim - axis - 1)))
             else:
                 divisor *= taps.middle
     for along in counts:  # windows of different sizes: divided before they are spread
