@@ -10,7 +10,7 @@ from .errors import (
     NonFiniteError,
     NonFiniteWarning,
 )
-from .options import Options, get_num_threads, options, set_num_threads, show_runtime
+from .options import Options, Report, get_num_threads, last_report, options, set_num_threads, show_runtime
 from .plans import output_shape
 from .pooling import (
     Pooled,
@@ -38,11 +38,13 @@ __all__ = [
     "NonFiniteWarning",
     "Options",
     "Pooled",
+    "Report",
     "SparseGradient",
     "convert_indices",
     "get_num_threads",
     "global_max_pool",
     "gradcheck",
+    "last_report",
     "max_pool",
     "max_pool_backward",
     "max_unpool",

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from . import _buffers, _guards, _plan
 from ._geometry import normalize_axes
+from ._report import pool_run
 from ._results import Pooled
 from .errors import GeometryError
 from .options import Options, Settings, resolve, threads_of
@@ -23,7 +24,7 @@ _INT64 = np.dtype(np.int64)
 
 def _extremum(
     minimum: bool,
-    given: Any,
+    x: Array,
     kernel_size: Any,
     stride: Any,
     padding: Any,
@@ -32,29 +33,33 @@ def _extremum(
     axes: Any,
     return_indices: bool,
     out: Any,
+    inputs: tuple[Any, ...],
     settings: Settings,
 ) -> Any:
-    x = _guards.as_input("x", given, settings)
+    """Pool an array that was checked; `inputs` are what `out` must not overlap."""
+    record = settings.record
     plan = _plan.pool_plan(
         x.dtype, minimum, return_indices, x.shape, ceil_mode, kernel_size, stride, padding, dilation, axes
     )
+    threads = threads_of(settings) if plan.parallel else 1
+    record.planned(pool_run, plan, threads)
     shape = plan.geometry.output_shape
     indices = None
     if out is None:
         values = _buffers.empty(shape, x.dtype)
         if return_indices:
             indices = _buffers.empty(shape, _INT64)
-    elif return_indices:
-        values, indices = _checked_pair(out, shape, x.dtype, (given, x))
+        record.step("write", values, indices)
     else:
-        values = _guards.check_out("out", out, shape, x.dtype, (given, x))
+        if return_indices:
+            values, indices = _checked_pair(out, shape, x.dtype, inputs)
+        else:
+            values = _guards.check_out("out", out, shape, x.dtype, inputs)
+        record.step("write")
     if plan.compiled is not None:
-        plan.compiled.run(
-            _guards.as_bytes(x),
-            _guards.as_bytes(values),
-            None if indices is None else indices.reshape(-1),
-            threads_of(settings) if plan.parallel else 1,
-        )
+        flat = None if indices is None else indices.reshape(-1)
+        plan.compiled.run(_guards.as_bytes(x), _guards.as_bytes(values), flat, threads)
+        record.step("kernel")
     return values if indices is None else Pooled(values, indices)
 
 
@@ -170,9 +175,11 @@ def max_pool(
     >>> indices
     array([[1, 6, 6]])
     """
-    return _extremum(
+    settings = resolve(options, "max_pool")
+    array = _guards.as_input("x", x, settings)
+    pooled = _extremum(
         False,
-        x,
+        array,
         kernel_size,
         stride,
         padding,
@@ -181,8 +188,10 @@ def max_pool(
         axes,
         return_indices,
         out,
-        resolve(options),
+        (x, array),
+        settings,
     )
+    return settings.record.done(pooled)
 
 
 def min_pool(
@@ -227,9 +236,11 @@ def min_pool(
     >>> fp.min_pool(np.array([4, 1, 1, 3]), (2,), return_indices=True)
     Pooled(values=array([1, 1]), indices=array([1, 2]))
     """
-    return _extremum(
+    settings = resolve(options, "min_pool")
+    array = _guards.as_input("x", x, settings)
+    pooled = _extremum(
         True,
-        x,
+        array,
         kernel_size,
         stride,
         padding,
@@ -238,8 +249,10 @@ def min_pool(
         axes,
         return_indices,
         out,
-        resolve(options),
+        (x, array),
+        settings,
     )
+    return settings.record.done(pooled)
 
 
 def global_max_pool(
@@ -285,7 +298,7 @@ def global_max_pool(
     array([[ 3,  7, 11],
            [15, 19, 23]])
     """
-    settings = resolve(options)
+    settings = resolve(options, "global_max_pool")
     array = _guards.as_input("x", x, settings)
     if axes is None:
         if array.ndim < 3:
@@ -306,21 +319,24 @@ def global_max_pool(
     if reduced == tuple(range(reduced[0], reduced[-1] + 1)) and array.size:
         after = array.shape[reduced[-1] + 1 :]
         flat, where = array.reshape(*array.shape[: reduced[0]], -1, *after), reduced[:1]
-    inner = settings._replace(check_finite="ignore")
     values, indices = flat, None
     while True:
         chunk = _plan.global_chunk(values.shape, where)
         kernel = [values.shape[axis] for axis in where]
         if chunk is not None:
             kernel[0] = chunk
-        pooled = _extremum(False, values, kernel, None, 0, 1, True, where, return_indices, None, inner)
+        pooled = _extremum(False, values, kernel, None, 0, 1, True, where, return_indices, None, (), settings)
         if return_indices:
             values, found = pooled
-            indices = found if indices is None else indices.reshape(-1)[found]
+            if indices is None:
+                indices = found
+            else:
+                indices = indices.reshape(-1)[found]
+                settings.record.step("write", indices)
         else:
             values = pooled
         if chunk is None:
             break
     if indices is None:
-        return values.reshape(shape)
-    return Pooled(values.reshape(shape), indices.reshape(shape))
+        return settings.record.done(values.reshape(shape))
+    return settings.record.done(Pooled(values.reshape(shape), indices.reshape(shape)))
