@@ -10,7 +10,7 @@ from .errors import (
     NonFiniteError,
     NonFiniteWarning,
 )
-from .options import Options, get_num_threads, options, set_num_threads, show_runtime
+from .options import Options, Report, get_num_threads, last_report, options, set_num_threads, show_runtime
 from .plans import output_shape
 from .pooling import (
     Pooled,
@@ -54,6 +54,7 @@ __all__ = [
     "NonFiniteWarning",
     "Options",
     "Pooled",
+    "Report",
     "SparseGradient",
     "adaptive_avg_pool",
     "adaptive_avg_pool_backward",
@@ -67,6 +68,7 @@ __all__ = [
     "global_avg_pool_backward",
     "global_max_pool",
     "gradcheck",
+    "last_report",
     "lp_pool",
     "lp_pool_backward",
     "max_pool",

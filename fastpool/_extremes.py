@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from . import _buffers, _guards, _plan
 from ._geometry import reduced_axes
+from ._report import pool_run
 from ._results import Pooled
 from .errors import GeometryError
 from .options import Options, Settings, resolve, threads_of
@@ -23,7 +24,7 @@ _INT64 = np.dtype(np.int64)
 
 def _extremum(
     minimum: bool,
-    given: Any,
+    x: Array,
     kernel_size: Any,
     stride: Any,
     padding: Any,
@@ -32,34 +33,40 @@ def _extremum(
     axes: Any,
     return_indices: bool,
     out: Any,
+    inputs: tuple[Any, ...],
     settings: Settings,
 ) -> Any:
-    x = _guards.as_input("x", given, settings)
+    """Pool an array that was checked; `inputs` are what `out` must not overlap."""
     plan = _plan.pool_plan(
         x.dtype, minimum, return_indices, x.shape, ceil_mode, kernel_size, stride, padding, dilation, axes
     )
-    return run_maximum(plan, given, x, return_indices, out, settings)
+    return run_maximum(plan, x, return_indices, out, inputs, settings)
 
 
-def run_maximum(plan: _plan.PoolPlan, given: Any, x: Array, return_indices: bool, out: Any, settings: Settings) -> Any:
+def run_maximum(
+    plan: _plan.PoolPlan, x: Array, return_indices: bool, out: Any, inputs: tuple[Any, ...], settings: Settings
+) -> Any:
     """Run a plan of maxima (or minima) from x to `out`, or to new arrays."""
+    record = settings.record
+    threads = threads_of(settings) if plan.parallel else 1
+    record.planned(pool_run, plan, threads)
     shape = plan.geometry.output_shape
     indices = None
     if out is None:
         values = _buffers.empty(shape, x.dtype)
         if return_indices:
             indices = _buffers.empty(shape, _INT64)
-    elif return_indices:
-        values, indices = _checked_pair(out, shape, x.dtype, (given, x))
+        record.step("write", values, indices)
     else:
-        values = _guards.check_out("out", out, shape, x.dtype, (given, x))
+        if return_indices:
+            values, indices = _checked_pair(out, shape, x.dtype, inputs)
+        else:
+            values = _guards.check_out("out", out, shape, x.dtype, inputs)
+        record.step("write")
     if plan.compiled is not None:
-        plan.compiled.run(
-            _guards.as_bytes(x),
-            _guards.as_bytes(values),
-            None if indices is None else indices.reshape(-1),
-            threads_of(settings) if plan.parallel else 1,
-        )
+        flat = None if indices is None else indices.reshape(-1)
+        plan.compiled.run(_guards.as_bytes(x), _guards.as_bytes(values), flat, threads)
+        record.step("kernel")
     return values if indices is None else Pooled(values, indices)
 
 
@@ -175,9 +182,11 @@ def max_pool(
     >>> indices
     array([[1, 6, 6]])
     """
-    return _extremum(
+    settings = resolve(options, "max_pool")
+    array = _guards.as_input("x", x, settings)
+    pooled = _extremum(
         False,
-        x,
+        array,
         kernel_size,
         stride,
         padding,
@@ -186,8 +195,10 @@ def max_pool(
         axes,
         return_indices,
         out,
-        resolve(options),
+        (x, array),
+        settings,
     )
+    return settings.record.done(pooled)
 
 
 def min_pool(
@@ -232,9 +243,11 @@ def min_pool(
     >>> fp.min_pool(np.array([4, 1, 1, 3]), (2,), return_indices=True)
     Pooled(values=array([1, 1]), indices=array([1, 2]))
     """
-    return _extremum(
+    settings = resolve(options, "min_pool")
+    array = _guards.as_input("x", x, settings)
+    pooled = _extremum(
         True,
-        x,
+        array,
         kernel_size,
         stride,
         padding,
@@ -243,8 +256,10 @@ def min_pool(
         axes,
         return_indices,
         out,
-        resolve(options),
+        (x, array),
+        settings,
     )
+    return settings.record.done(pooled)
 
 
 def global_max_pool(
@@ -290,7 +305,7 @@ def global_max_pool(
     array([[ 3,  7, 11],
            [15, 19, 23]])
     """
-    settings = resolve(options)
+    settings = resolve(options, "global_max_pool")
     array = _guards.as_input("x", x, settings)
     reduced = reduced_axes(array.shape, axes)
     kept = tuple(1 if axis in reduced else length for axis, length in enumerate(array.shape))
@@ -301,21 +316,24 @@ def global_max_pool(
     if reduced == tuple(range(reduced[0], reduced[-1] + 1)) and array.size:
         after = array.shape[reduced[-1] + 1 :]
         flat, where = array.reshape(*array.shape[: reduced[0]], -1, *after), reduced[:1]
-    inner = settings._replace(check_finite="ignore")
     values, indices = flat, None
     while True:
         chunk = _plan.global_chunk(values.shape, where)
         kernel = [values.shape[axis] for axis in where]
         if chunk is not None:
             kernel[0] = chunk
-        pooled = _extremum(False, values, kernel, None, 0, 1, True, where, return_indices, None, inner)
+        pooled = _extremum(False, values, kernel, None, 0, 1, True, where, return_indices, None, (), settings)
         if return_indices:
             values, found = pooled
-            indices = found if indices is None else indices.reshape(-1)[found]
+            if indices is None:
+                indices = found
+            else:
+                indices = indices.reshape(-1)[found]
+                settings.record.step("write", indices)
         else:
             values = pooled
         if chunk is None:
             break
     if indices is None:
-        return values.reshape(shape)
-    return Pooled(values.reshape(shape), indices.reshape(shape))
+        return settings.record.done(values.reshape(shape))
+    return settings.record.done(Pooled(values.reshape(shape), indices.reshape(shape)))

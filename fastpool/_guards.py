@@ -58,7 +58,7 @@ def as_array(name: str, value: Any) -> Array:
 
 def as_input(name: str, value: Any, settings: Settings) -> Array:
     """An input as a C-contiguous, aligned, native ndarray; copies as the contiguity guard allows."""
-    array = value if type(value) is np.ndarray else as_array(name, value)
+    array = given = value if type(value) is np.ndarray else as_array(name, value)
     flags = array.flags
     if not (flags.c_contiguous and flags.aligned and array.dtype.isnative and array.dtype.char in _FAST_CHARS):
         check_dtype(name, array.dtype)
@@ -67,7 +67,19 @@ def as_input(name: str, value: Any, settings: Settings) -> Array:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=None if flags.aligned else True)
     if settings.check_finite != "ignore":
         _mind_the_values(name, array, settings.check_finite)
+    if settings.debug_mode:
+        _record(name, value, given, array, settings)
     return array
+
+
+def _record(name: str, value: Any, given: Array, array: Array, settings: Settings) -> None:
+    """Record an input: `value` became the array `given`, and that `array`."""
+    # of an object with __array__ the array is that object's affair; of a list it was made here
+    made = given.flags.owndata and not hasattr(value, "__array__")
+    copied = array is not given and not np.may_share_memory(array, given)
+    checked = array.size if settings.check_finite != "ignore" and array.dtype.kind not in "biu" else 0
+    bytes_ = (given.nbytes if made else 0) + (array.nbytes if copied else 0) + checked
+    settings.record.input(name, array, made or copied, bytes_)
 
 
 _FAST_CHARS = "?bBhHiIlLqQefd"
@@ -96,9 +108,10 @@ def _level_of_the_caller() -> int:
 def _mind_the_values(name: str, array: Array, check_finite: str) -> None:
     if array.dtype.kind in "biu":
         return
-    bad = ~np.isfinite(array)
-    if not bad.any():
+    finite = np.isfinite(array)
+    if finite.all():
         return
+    bad = ~finite
     position = np.unravel_index(int(bad.argmax()), array.shape)
     where = tuple(int(i) for i in position)
     message = f"{name} holds {array[where]} at {where}, the first of {int(bad.sum())} values that are not finite"
@@ -142,12 +155,15 @@ def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
 
 def as_indices(name: str, value: Any, settings: Settings) -> npt.NDArray[np.int64]:
     """Flat indices as C-contiguous int64; int32 is converted, anything else refused."""
-    array = as_array(name, value)
-    if array.dtype.kind != "i" or array.dtype.itemsize not in (4, 8):
-        raise DtypeError(f"{name} has dtype {array.dtype}; flat indices are int64 (int32 is converted)")
-    if not array.flags.c_contiguous:
-        _mind_the_layout(name, array, settings.contiguity)
-    return np.require(array, _INT64, ("C", "A"))
+    given = as_array(name, value)
+    if given.dtype.kind != "i" or given.dtype.itemsize not in (4, 8):
+        raise DtypeError(f"{name} has dtype {given.dtype}; flat indices are int64 (int32 is converted)")
+    if not given.flags.c_contiguous:
+        _mind_the_layout(name, given, settings.contiguity)
+    indices = np.require(given, _INT64, ("C", "A"))
+    if settings.debug_mode:
+        _record(name, value, given, indices, settings)
+    return indices
 
 
 def refuse_indices(name: str, indices: npt.NDArray[np.int64], size: int) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from . import _guards, _plan
 from ._geometry import Geometry, adaptive_window, pooling_geometry, reduced_axes, shape_tuple
-from ._sums import FLOAT64, Array, checked_gradient, divide_by, mean_dtype, run_sums, spread, sum_dtype
+from ._sums import FLOAT64, Array, check_gradient, checked_gradient, divide_by, mean_dtype, run_sums, spread, sum_dtype
 from .options import Options, resolve
 
 __all__ = [
@@ -88,14 +88,14 @@ def avg_pool(
     >>> fp.avg_pool(np.array([1, 2, 4], np.uint8), (2,), stride=1, dtype=np.uint8)
     array([2, 3], dtype=uint8)
     """
-    settings = resolve(options)
+    settings = resolve(options, "avg_pool")
     array = _guards.as_input("x", x, settings)
     result = mean_dtype(array.dtype, dtype)
     divide = divide_by(count_include_pad, divisor_override)
     plan = _plan.mean_plan(
         array.dtype, result, divide, 0.0, False, array.shape, ceil_mode, kernel_size, stride, padding, dilation, axes
     )
-    return run_sums(plan, x, array, result, out, settings)
+    return settings.record.done(run_sums(plan, x, array, result, out, settings))
 
 
 def sum_pool(
@@ -145,13 +145,13 @@ def sum_pool(
     >>> fp.sum_pool(np.arange(6), (3,), stride=1)
     array([ 3,  6,  9, 12])
     """
-    settings = resolve(options)
+    settings = resolve(options, "sum_pool")
     array = _guards.as_input("x", x, settings)
     result = sum_dtype(array.dtype, dtype)
     plan = _plan.mean_plan(
         array.dtype, result, "no", 0.0, False, array.shape, ceil_mode, kernel_size, stride, padding, dilation, axes
     )
-    return run_sums(plan, x, array, result, out, settings)
+    return settings.record.done(run_sums(plan, x, array, result, out, settings))
 
 
 def avg_pool_backward(
@@ -206,14 +206,16 @@ def avg_pool_backward(
     >>> fp.avg_pool_backward(np.array([4.0, 2.0]), (4,), (2,))
     array([2., 2., 1., 1.])
     """
-    settings = resolve(options)
+    settings = resolve(options, "avg_pool_backward")
     divide = divide_by(count_include_pad, divisor_override)
     shape = shape_tuple("input_shape", input_shape)
     geometry = pooling_geometry(
         shape, kernel_size, stride, padding, dilation, ceil_mode, axes, padding_counts=divide != "real"
     )
     grad = checked_gradient(grad_output, geometry.output_shape, "the averages", settings)
-    return spread(grad_output, grad, geometry, divide, mean_dtype(grad.dtype, None), out, settings)
+    return settings.record.done(
+        spread(grad_output, grad, geometry, divide, mean_dtype(grad.dtype, None), out, settings)
+    )
 
 
 def sum_pool_backward(
@@ -258,11 +260,11 @@ def sum_pool_backward(
     >>> fp.sum_pool_backward(np.array([1.0, 2.0, 4.0]), (4,), (2,), stride=1)
     array([1., 3., 6., 4.])
     """
-    settings = resolve(options)
+    settings = resolve(options, "sum_pool_backward")
     shape = shape_tuple("input_shape", input_shape)
     geometry = pooling_geometry(shape, kernel_size, stride, padding, dilation, ceil_mode, axes, padding_counts=True)
     grad = checked_gradient(grad_output, geometry.output_shape, "the sums", settings)
-    return spread(grad_output, grad, geometry, "no", sum_dtype(grad.dtype, None), out, settings)
+    return settings.record.done(spread(grad_output, grad, geometry, "no", sum_dtype(grad.dtype, None), out, settings))
 
 
 # ---------------------------------------------------------------------------------------------- whole axes
@@ -307,7 +309,7 @@ def global_avg_pool(
     >>> fp.global_avg_pool(np.arange(8.0).reshape(1, 2, 2, 2), keepdims=False)
     array([[1.5, 5.5]])
     """
-    settings = resolve(options)
+    settings = resolve(options, "global_avg_pool")
     array = _guards.as_input("x", x, settings)
     reduced = reduced_axes(array.shape, axes)
     result = mean_dtype(array.dtype, dtype)
@@ -331,7 +333,7 @@ def global_avg_pool(
         sums = run_sums(plan, None, sums, partial, None, settings)
     geometry = pooling_geometry(sums.shape, [sums.shape[axis] for axis in where], None, 0, 1, False, where)
     plan = _plan.sum_plan(geometry, sums.dtype, result, count)
-    return run_sums(plan, x, sums, result, None, settings).reshape(shape)
+    return settings.record.done(run_sums(plan, x, sums, result, None, settings).reshape(shape))
 
 
 def global_avg_pool_backward(
@@ -373,7 +375,7 @@ def global_avg_pool_backward(
     array([[[[2., 2.],
              [2., 2.]]]])
     """
-    settings = resolve(options)
+    settings = resolve(options, "global_avg_pool_backward")
     shape = shape_tuple("input_shape", input_shape)
     reduced = reduced_axes(shape, axes)
     windows = {axis: adaptive_window(shape[axis], 1) for axis in reduced}
@@ -381,5 +383,7 @@ def global_avg_pool_backward(
     grad = _guards.as_input("grad_output", grad_output, settings)
     if grad.shape == tuple(n for axis, n in enumerate(shape) if axis not in reduced):
         grad = grad.reshape(geometry.output_shape)
-    grad = checked_gradient(grad, geometry.output_shape, "the averages", settings._replace(check_finite="ignore"))
-    return spread(grad_output, grad, geometry, "real", mean_dtype(grad.dtype, None), None, settings)
+    check_gradient(grad, geometry.output_shape, "the averages")
+    return settings.record.done(
+        spread(grad_output, grad, geometry, "real", mean_dtype(grad.dtype, None), None, settings)
+    )

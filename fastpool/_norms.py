@@ -87,12 +87,13 @@ def lp_pool(
     >>> fp.lp_pool(np.array([3.0, -4.0, 0.0, 2.0]), 2, (2,))
     array([5., 2.])
     """
-    settings = resolve(options)
+    settings = resolve(options, "lp_pool")
     p = _norm(norm_type, signed)
     array = _guards.as_input("x", x, settings)
     result = mean_dtype(array.dtype, None)
     if math.isinf(p):
-        return _largest_magnitude(x, array, kernel_size, stride, padding, dilation, ceil_mode, axes, out, settings)
+        norms = _largest_magnitude(x, array, kernel_size, stride, padding, dilation, ceil_mode, axes, out, settings)
+        return settings.record.done(norms)
     plan = _plan.mean_plan(
         array.dtype,
         result,
@@ -107,7 +108,7 @@ def lp_pool(
         dilation,
         axes,
     )
-    return run_sums(plan, x, array, result, out, settings)
+    return settings.record.done(run_sums(plan, x, array, result, out, settings))
 
 
 def _magnitude(x: Array) -> Array:
@@ -191,7 +192,7 @@ def lp_pool_backward(
     >>> fp.lp_pool_backward(np.ones(1), x, fp.lp_pool(x, 2, (2,)), 2, (2,))
     array([ 0.6, -0.8])
     """
-    settings = resolve(options)
+    settings = resolve(options, "lp_pool_backward")
     p = _norm(norm_type, signed)
     array = _guards.as_input("x", x, settings)
     norms = _guards.as_input("y", y, settings)
@@ -218,9 +219,9 @@ def lp_pool_backward(
             if p != 1 or not signed:
                 slope *= np.where(values == 0, 0.0, local)
     if out is None:
-        return slope.astype(dtype, copy=False)
+        return settings.record.done(slope.astype(dtype, copy=False))
     out[...] = slope
-    return out
+    return settings.record.done(out)
 
 
 def _slope_at_infinity(grad: Array, x: Array, geometry: Geometry, settings: Settings) -> Array:
@@ -236,4 +237,4 @@ def _slope_at_infinity(grad: Array, x: Array, geometry: Geometry, settings: Sett
     indices[~real] = 0
     signs = np.sign(x.reshape(-1)[indices])
     weights = np.where(real, grad.astype(np.float64) * signs, 0.0)
-    return max_pool_backward(weights, indices, x.shape, num_threads=settings.num_threads)  # type: ignore[no-any-return]
+    return max_pool_backward(weights, indices, x.shape, num_threads=settings.num_threads, debug_mode=False)  # type: ignore[no-any-return]

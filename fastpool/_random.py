@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Unpack, cast
 
@@ -82,7 +81,7 @@ def fractional_max_pool(
     >>> fp.fractional_max_pool(np.arange(10), (2,), (6,), random_samples=[0.5])
     array([1, 3, 4, 6, 8, 9])
     """
-    settings = resolve(options)
+    settings = resolve(options, "fractional_max_pool")
     array = _guards.as_input("x", x, settings)
     places, kernel = named_or_last_axes("kernel_size", kernel_size, axes, array.ndim)
     _, sizes = named_or_last_axes("output_size", output_size, places, array.ndim)
@@ -99,25 +98,25 @@ def fractional_max_pool(
             )
     planes = tuple(n for axis, n in enumerate(array.shape) if axis not in places)
     samples = _samples(random_samples, rng, planes, len(places))
-    if samples.ndim == 1 or math.prod(planes) <= 1:
-        return _fractional(x, array, places, kernel, sizes, samples.reshape(-1, len(places)), return_indices, settings)
-    # in ascending order, so that the first of equal maxima stays the first
+    flat = samples.reshape(-1, len(places))
+    last = tuple(range(array.ndim - len(places), array.ndim))
+    if len(flat) == 1 or places == last:
+        found = _fractional(x, array, places, kernel, sizes, flat, return_indices, settings)
+        return settings.record.done(found)
+    # Planes of their own windows must lie one after the other; the pooled axes in ascending order, so that the first of
+    # equal maxima stays the first.
     order = sorted(range(len(places)), key=lambda j: places[j])
     places, kernel, sizes = tuple(places[j] for j in order), [kernel[j] for j in order], [sizes[j] for j in order]
-    samples = samples[..., order]
-    last = tuple(range(array.ndim - len(places), array.ndim))
-    moved = array if places == last else np.ascontiguousarray(np.moveaxis(array, places, last))
-    found = _fractional(x, moved, last, kernel, sizes, samples.reshape(-1, len(places)), return_indices, settings)
-    if places == last:
-        return found
-    values = np.ascontiguousarray(np.moveaxis(found[0] if return_indices else found, last, places))
+    moved = np.ascontiguousarray(np.moveaxis(array, places, last))
+    found = _fractional(x, moved, last, kernel, sizes, flat[:, order], return_indices, settings)
+    values = np.ascontiguousarray(np.moveaxis(found.values if return_indices else found, last, places))
     if not return_indices:
-        return values
+        return settings.record.done(values)
     # indices speak of the input, not of what was moved
     found_at = np.unravel_index(np.moveaxis(found.indices, last, places), moved.shape)
     came_from = [axis for axis in range(array.ndim) if axis not in places] + list(places)
     along = [found_at[came_from.index(axis)] for axis in range(array.ndim)]
-    return Pooled(values, np.asarray(np.ravel_multi_index(along, array.shape)))
+    return settings.record.done(Pooled(values, np.asarray(np.ravel_multi_index(along, array.shape))))
 
 
 def _samples(given: Any, rng: Any, planes: tuple[int, ...], count: int) -> Array:
@@ -157,7 +156,7 @@ def _fractional(
             starts[:, :-1] = ahead - (u * step).astype(np.int64)
         windows[axis] = bounds_of(length, starts.ravel().tolist(), [k] * size)
     plan = _plan.maximum_plan(Geometry.of(x.shape, windows), x.dtype, False, return_indices)
-    return run_maximum(plan, given, x, return_indices, None, settings)
+    return run_maximum(plan, x, return_indices, None, (given, x), settings)
 
 
 def stochastic_pool(
@@ -210,7 +209,7 @@ def stochastic_pool(
     >>> fp.stochastic_pool(np.array([0, 5, 3, 0]), (2,), rng=1)
     array([5, 3])
     """
-    settings = resolve(options)
+    settings = resolve(options, "stochastic_pool")
     array = _guards.as_input("x", x, settings)
     geometry = pooling_geometry(array.shape, kernel_size, stride, padding, 1, False, axes)
     weights = array.astype(np.float64)
@@ -224,7 +223,7 @@ def stochastic_pool(
     draws = _generator(rng).random(geometry.output_shape)
     indices = _drawn(weights, draws, geometry)
     values = array.reshape(-1)[indices] if array.size else np.empty(geometry.output_shape, array.dtype)
-    return Pooled(values, indices) if return_indices else values
+    return settings.record.done(Pooled(values, indices) if return_indices else values)
 
 
 def _drawn(weights: Array, draws: Array, geometry: Geometry) -> Array:

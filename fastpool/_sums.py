@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from . import _buffers, _guards, _plan
 from ._geometry import Bounds, Geometry, Window, adjoint_bounds, adjoint_window, counted_taps, int64_of, integer
+from ._report import pool_run
 from ._spec import ELEMENTS
 from .errors import DtypeError, GeometryError
 from .options import Settings, threads_of
@@ -53,11 +54,14 @@ def _asked_dtype(given: np.dtype[Any], asked: Any) -> np.dtype[Any]:
 
 def run_sums(plan: _plan.PoolPlan, given: Any, x: Array, dtype: np.dtype[Any], out: Any, settings: Settings) -> Array:
     """Run a plan of sums from x to `out`, or to a new array."""
-    shape = plan.geometry.output_shape
+    record, shape = settings.record, plan.geometry.output_shape
+    threads = threads_of(settings) if plan.parallel else 1
+    record.planned(pool_run, plan, threads)
     result = _buffers.empty(shape, dtype) if out is None else _guards.check_out("out", out, shape, dtype, (given, x))
+    record.step("write", result if out is None else None)
     if plan.compiled is not None:
-        threads = threads_of(settings) if plan.parallel else 1
         plan.compiled.run(_guards.as_bytes(x), _guards.as_bytes(result), None, threads)
+        record.step("kernel")
     return result
 
 
@@ -75,10 +79,15 @@ def divide_by(count_include_pad: Any, divisor_override: Any) -> _plan.Divide:
 def checked_gradient(grad_output: Any, shape: tuple[int, ...], what: str, settings: Settings) -> Array:
     """A gradient of the shape of the result whose gradient it is."""
     grad = _guards.as_input("grad_output", grad_output, settings)
+    check_gradient(grad, shape, what)
+    return grad
+
+
+def check_gradient(grad: Array, shape: tuple[int, ...], what: str) -> None:
+    """Refuse a gradient that does not add up, or is not of the shape of the result whose gradient it is."""
     if grad.dtype.kind == "b":
         raise DtypeError("grad_output has dtype bool, which does not add up; cast it to a number")
     _guards.check_shape("grad_output", grad, shape, what)
-    return grad
 
 
 def spread(
@@ -107,6 +116,7 @@ def spread(
                 divisor *= taps.middle
     for along in counts:  # windows of different sizes: divided before they are spread
         grad = grad / (along if grad.dtype == np.float64 else along.astype(_wide(grad.dtype)))
+        settings.record.step("kernel", grad)
     kept = tuple(slice(None) for _ in grad.shape)
     cropped = False
     windows: list[Window | Bounds] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from . import _buffers, _dispatch, _guards, _plan
 from ._geometry import shape_tuple
+from ._report import Run
 from ._results import SparseGradient
 from .errors import DtypeError, GeometryError
 from .options import Options, Settings, resolve, threads_of
@@ -28,24 +30,38 @@ def _scatter(
     """Result = 0, then add or assign source at indices, in C order; indices are checked before anything is written."""
     flat = indices.reshape(-1)
     threads = threads_of(settings) if _plan.scatters_in_parallel(flat.size, result.size) else 1
-    low, high = _checked_ranges(name, indices, result.size, threads)
+    low, high = _checked_ranges(name, indices, result.size, threads, settings)
     cut = _plan.cut_in_slabs(low, high, result.size, result.itemsize, threads)
+    half = add and result.itemsize == 2 and result.dtype.kind not in "iu"
+    settings.record.step("plan", cut.first, cut.last)
+    settings.record.planned(_half_run if half else _scatter_run, cut, threads)
     kernels = _dispatch.pool_backward
     where = (flat, add, _plan.BLOCK, low, high, cut.slab, cut.first, cut.last, threads)
-    if add and result.itemsize == 2 and result.dtype.kind not in "iu":
+    if half:
         halves = source.reshape(-1).view(np.uint16), result.reshape(-1).view(np.uint16)
         brain = _guards.is_bfloat16(result.dtype)
         kernels.scatter_half(halves[0], flat, halves[1], brain, *where[2:])
+        settings.record.step("kernel")
         return
     if add and result.dtype.kind == "f":
         element, view = ("float", np.float32) if result.itemsize == 4 else ("double", np.float64)
     else:
         element, view = _UNSIGNED[result.itemsize]
     kernels.scatter[element](source.reshape(-1).view(view), flat, result.reshape(-1).view(view), *where[1:])
+    settings.record.step("kernel")
+
+
+def _scatter_run(cut: _plan.Slabs, threads: int) -> Run:
+    units = len(cut.first)
+    return Run(min(threads, units), units, (cut.slab,), (1,), 0)
+
+
+def _half_run(cut: _plan.Slabs, threads: int) -> Run:
+    return replace(_scatter_run(cut, threads), workspace=4 * cut.slab)  # sums in float32
 
 
 def _checked_ranges(
-    name: str, indices: npt.NDArray[np.int64], size: int, threads: int
+    name: str, indices: npt.NDArray[np.int64], size: int, threads: int, settings: Settings
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Smallest and largest index of every block of indices, once all are known to lie in `size` elements."""
     flat = indices.reshape(-1)
@@ -53,6 +69,7 @@ def _checked_ranges(
     low, high = np.empty(blocks, _INT64), np.empty(blocks, _INT64)
     if not _dispatch.pool_backward.block_ranges(flat, size, _plan.BLOCK, low, high, threads):
         _guards.refuse_indices(name, indices, size)
+    settings.record.step("guard", low, high)
     return low, high
 
 
@@ -118,7 +135,7 @@ def max_pool_backward(
     >>> fp.max_pool_backward(np.ones(3), indices, x.shape)
     array([0., 2., 1., 0.])
     """
-    settings = resolve(options)
+    settings = resolve(options, "max_pool_backward")
     grad = _guards.as_input("grad_output", grad_output, settings)
     if grad.dtype.kind == "b":
         raise DtypeError("grad_output has dtype bool, which does not add up; cast it to a number")
@@ -132,15 +149,19 @@ def max_pool_backward(
         touched, inverse = np.unique(where, return_inverse=True)
         if touched.size and (touched[0] < 0 or touched[-1] >= size):
             _guards.refuse_indices("indices", where, size)
+        settings.record.step("plan", inverse)
         sums = np.empty(touched.shape, grad.dtype)
+        settings.record.step("write", touched, sums)
         _scatter("indices", grad, inverse.reshape(where.shape), sums, True, settings)
-        return SparseGradient(touched, sums)
+        return settings.record.done(SparseGradient(touched, sums))
     if out is None:
         result = _buffers.empty(shape, grad.dtype)
+        settings.record.step("write", result)
     else:
         result = _guards.check_out("out", out, shape, grad.dtype, (grad_output, grad, indices, where))
+        settings.record.step("write")
     _scatter("indices", grad, where, result, True, settings)
-    return result
+    return settings.record.done(result)
 
 
 def max_unpool(
@@ -186,17 +207,19 @@ def max_unpool(
     >>> fp.max_unpool(np.array([3.0, 5.0]), np.array([1, 2]), (4,))
     array([0., 3., 5., 0.])
     """
-    settings = resolve(options)
+    settings = resolve(options, "max_unpool")
     array = _guards.as_input("values", values, settings)
     where = _guards.as_indices("indices", indices, settings)
     shape = shape_tuple("output_shape", output_shape)
     _guards.check_same_shape("values", array, "indices", where)
     if out is None:
         result = _buffers.empty(shape, array.dtype)
+        settings.record.step("write", result)
     else:
         result = _guards.check_out("out", out, shape, array.dtype, (values, array, indices, where))
+        settings.record.step("write")
     _scatter("indices", array, where, result, False, settings)
-    return result
+    return settings.record.done(result)
 
 
 def max_unpool_backward(grad_output: Any, indices: Any, **options: Unpack[Options]) -> Array:
@@ -233,13 +256,20 @@ def max_unpool_backward(grad_output: Any, indices: Any, **options: Unpack[Option
     >>> fp.max_unpool_backward(np.array([0.5, 1.0, 2.0, 4.0]), np.array([1, 2]))
     array([1., 2.])
     """
-    settings = resolve(options)
+    settings = resolve(options, "max_unpool_backward")
     grad = _guards.as_input("grad_output", grad_output, settings)
     where = _guards.as_indices("indices", indices, settings)
     flat = where.reshape(-1)
     threads = threads_of(settings) if _plan.scatters_in_parallel(flat.size, grad.size) else 1
-    _checked_ranges("indices", where, grad.size, threads)
+    _checked_ranges("indices", where, grad.size, threads, settings)
+    settings.record.planned(_gather_run, flat.size, threads)
     result = _buffers.empty(where.shape, grad.dtype)
+    settings.record.step("write", result)
     element, view = _UNSIGNED[grad.itemsize]
     _dispatch.pool_backward.gather[element](grad.reshape(-1).view(view), flat, result.reshape(-1).view(view), threads)
-    return result
+    settings.record.step("kernel")
+    return settings.record.done(result)
+
+
+def _gather_run(size: int, threads: int) -> Run:
+    return Run(threads, threads, (-(-size // threads),), (1,), 0)

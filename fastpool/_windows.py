@@ -21,7 +21,7 @@ from ._geometry import (
     sequence,
     shape_tuple,
 )
-from ._sums import Array, checked_gradient, mean_dtype, run_sums, spread, sum_dtype
+from ._sums import Array, check_gradient, checked_gradient, mean_dtype, run_sums, spread, sum_dtype
 from .errors import GeometryError
 from .options import Options, resolve
 
@@ -78,10 +78,10 @@ def adaptive_max_pool(
     >>> fp.adaptive_max_pool(np.array([3, 1, 4, 1, 5, 9, 2]), (3,), return_indices=True)
     Pooled(values=array([4, 5, 9]), indices=array([2, 4, 5]))
     """
-    settings = resolve(options)
+    settings = resolve(options, "adaptive_max_pool")
     array = _guards.as_input("x", x, settings)
     plan = _plan.maximum_plan(adaptive_geometry(array.shape, output_size, axes), array.dtype, False, return_indices)
-    return run_maximum(plan, x, array, return_indices, out, settings)
+    return settings.record.done(run_maximum(plan, array, return_indices, out, (x, array), settings))
 
 
 def adaptive_avg_pool(
@@ -123,12 +123,12 @@ def adaptive_avg_pool(
     >>> fp.adaptive_avg_pool(np.arange(7.0), (3,))
     array([1., 3., 5.])
     """
-    settings = resolve(options)
+    settings = resolve(options, "adaptive_avg_pool")
     array = _guards.as_input("x", x, settings)
     result = mean_dtype(array.dtype, dtype)
     geometry = adaptive_geometry(array.shape, output_size, axes)
     plan = _plan.sum_plan(geometry, array.dtype, result, "real")
-    return run_sums(plan, x, array, result, out, settings)
+    return settings.record.done(run_sums(plan, x, array, result, out, settings))
 
 
 def adaptive_avg_pool_backward(
@@ -170,7 +170,7 @@ def adaptive_avg_pool_backward(
     >>> fp.adaptive_avg_pool_backward(np.array([3.0, 3.0]), (3,))
     array([1.5, 3. , 1.5])
     """
-    settings = resolve(options)
+    settings = resolve(options, "adaptive_avg_pool_backward")
     shape = shape_tuple("input_shape", input_shape)
     grad = _guards.as_input("grad_output", grad_output, settings)
     if grad.ndim != len(shape):
@@ -187,8 +187,10 @@ def adaptive_avg_pool_backward(
             )
     windows = {axis: adaptive_window(shape[axis], grad.shape[axis]) for axis in positions}
     geometry = Geometry.of(shape, windows)
-    grad = checked_gradient(grad, geometry.output_shape, "the averages", settings._replace(check_finite="ignore"))
-    return spread(grad_output, grad, geometry, "real", mean_dtype(grad.dtype, None), out, settings)
+    check_gradient(grad, geometry.output_shape, "the averages")
+    return settings.record.done(
+        spread(grad_output, grad, geometry, "real", mean_dtype(grad.dtype, None), out, settings)
+    )
 
 
 # ---------------------------------------------------------------------------------------------- windows one by one
@@ -355,7 +357,7 @@ def window_pool(
     array([[ 0, 10],
            [ 5, 30]])
     """
-    settings = resolve(options)
+    settings = resolve(options, "window_pool")
     if not isinstance(op, str) or op not in ("max", "min", "avg", "sum"):
         raise GeometryError(f"op={op!r} is not known; use 'max', 'min', 'avg' or 'sum'")
     if return_indices and op in ("avg", "sum"):
@@ -364,10 +366,10 @@ def window_pool(
     geometry = _geometry_of(array.shape, _window_bounds(array.shape, windows, axes, op == "sum"))
     if op in ("max", "min"):
         plan = _plan.maximum_plan(geometry, array.dtype, op == "min", return_indices)
-        return run_maximum(plan, x, array, return_indices, out, settings)
+        return settings.record.done(run_maximum(plan, array, return_indices, out, (x, array), settings))
     result = mean_dtype(array.dtype, None) if op == "avg" else sum_dtype(array.dtype, None)
     plan = _plan.sum_plan(geometry, array.dtype, result, "real" if op == "avg" else "no")
-    return run_sums(plan, x, array, result, out, settings)
+    return settings.record.done(run_sums(plan, x, array, result, out, settings))
 
 
 def window_pool_backward(
@@ -412,7 +414,7 @@ def window_pool_backward(
     >>> fp.window_pool_backward(np.array([2.0, 6.0]), (5,), [([0, 1], [1, 4])], "avg")
     array([2., 2., 2., 2., 0.])
     """
-    settings = resolve(options)
+    settings = resolve(options, "window_pool_backward")
     if op not in ("avg", "sum"):
         raise GeometryError(f"op={op!r} has no gradient here; use 'avg' or 'sum', and max_pool_backward for indices")
     shape = shape_tuple("input_shape", input_shape)
@@ -427,7 +429,7 @@ def window_pool_backward(
         total = share if total is None else np.add(total, share, out=total)
     if total is None:
         raise AssertionError("windows make at least one part")
-    return total
+    return settings.record.done(total)
 
 
 def _ordered_parts(

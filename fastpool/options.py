@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from . import _cpu, _dispatch
 from ._geometry import integer
+from ._report import OFF, Record, Recording, Report, debug_by_default, last_report
 from .errors import GeometryError
 
-__all__ = ["Options", "get_num_threads", "options", "set_num_threads", "show_runtime"]
+__all__ = ["Options", "Report", "get_num_threads", "last_report", "options", "set_num_threads", "show_runtime"]
 
 MOST_THREADS = 1024
 
@@ -27,18 +28,21 @@ class Options(TypedDict, total=False):
     contiguity: Literal["copy", "warn", "require"]
     num_threads: int | None
     check_finite: Literal["ignore", "warn", "raise"]
+    debug_mode: bool
 
 
 class Settings(NamedTuple):
-    """Options in force for a call."""
+    """Options in force for a call, and where it is recorded."""
 
     contiguity: str = "copy"
     num_threads: int | None = None
     check_finite: str = "ignore"
+    debug_mode: bool = False
+    record: Record = OFF
 
 
 _CHOICES = {"contiguity": ("copy", "warn", "require"), "check_finite": ("ignore", "warn", "raise")}
-_DEFAULTS = Settings()
+_DEFAULTS = Settings(debug_mode=debug_by_default())
 _settings: ContextVar[Settings] = ContextVar("fastpool_options", default=_DEFAULTS)
 
 
@@ -50,6 +54,9 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
         elif name == "num_threads":
             if value is not None:
                 values[name] = _thread_count(value)
+        elif name == "debug_mode":
+            if not isinstance(value, bool):
+                raise GeometryError(f"debug_mode must be True or False, got {value!r}")
         else:
             raise TypeError(
                 f"unexpected keyword argument {name!r}; the options are {', '.join(Options.__annotations__)}"
@@ -66,10 +73,17 @@ def _thread_count(value: Any) -> int:
     return count
 
 
-def resolve(given: Any) -> Settings:
-    """The settings of a call: its own options over those of the enclosing `options` blocks."""
+def resolve(given: Any, function: str | None = None) -> Settings:
+    """The settings of a call: its own options over those of the enclosing `options` blocks.
+
+    With `debug_mode`, and the name of the public function, they hold a record of the call that begins here.
+    """
     settings = _settings.get()
-    return settings._replace(**_checked(given)) if given else settings
+    if given:
+        settings = settings._replace(**_checked(given))
+    if settings.debug_mode and function is not None:
+        settings = settings._replace(record=Recording(function))
+    return settings
 
 
 @contextmanager
@@ -85,6 +99,9 @@ def options(**values: Unpack[Options]) -> Iterator[None]:
         Threads of a call; None is the default (see `get_num_threads`), -1 every core.
     check_finite : {"ignore", "warn", "raise"}
         What to do about NaN and infinity in an input: nothing, a `NonFiniteWarning`, or a `NonFiniteError`.
+    debug_mode : bool
+        Print a table of every call's steps to stderr, with time, bytes and the plan; `last_report` returns it as data.
+        The environment variable ``FASTPOOL_DEBUG=1`` makes it the default.
 
     Raises
     ------
@@ -245,6 +262,7 @@ def runtime() -> dict[str, Any]:
         "openmp": {"compiled": _cpu.compiled_with_openmp(), "runtime": _cpu.openmp_runtime()},
         "caches": dict(_cpu.cache_sizes()),
         "FASTPOOL_TILE_BYTES": os.environ.get("FASTPOOL_TILE_BYTES"),
+        "FASTPOOL_DEBUG": os.environ.get("FASTPOOL_DEBUG"),
     }
 
 
