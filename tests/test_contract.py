@@ -162,9 +162,12 @@ def imports(module):
 
 
 def test_layers_are_kept():
-    """Integers know no arrays, and the twin knows nothing of what it is held against."""
+    """Integers know no arrays, and the twins know nothing of what they are held against."""
     assert imports("_geometry") <= {"errors"}
-    assert imports("testing") <= {"errors", "_geometry", "_results"}
+    twins = {path.stem for path in Path(fp.__path__[0]).glob("_twins*.py")}
+    assert len(twins) > 1
+    for module in ("testing", *twins):
+        assert imports(module) <= {"errors", "_geometry", "_results", *twins}, module
     assert imports("_guards") <= {"errors", "options"}
     assert imports("errors") == set()
     tree = Path(fp.__path__[0], "_geometry.py").read_text(encoding="utf-8")
