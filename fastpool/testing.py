@@ -23,16 +23,52 @@ from ._twins_max import (
     max_unpool_backward,
     min_pool,
 )
+from ._twins_mean import (
+    avg_pool,
+    avg_pool_backward,
+    global_avg_pool,
+    global_avg_pool_backward,
+    lp_pool,
+    lp_pool_backward,
+    sum_pool,
+    sum_pool_backward,
+)
+from ._twins_windows import (
+    adaptive_avg_pool,
+    adaptive_avg_pool_backward,
+    adaptive_max_pool,
+    fractional_max_pool,
+    stochastic_pool,
+    window_pool,
+    window_pool_backward,
+    windows_from_edges,
+)
 
 __all__ = [
+    "adaptive_avg_pool",
+    "adaptive_avg_pool_backward",
+    "adaptive_max_pool",
+    "avg_pool",
+    "avg_pool_backward",
     "convert_indices",
+    "fractional_max_pool",
+    "global_avg_pool",
+    "global_avg_pool_backward",
     "global_max_pool",
     "gradcheck",
+    "lp_pool",
+    "lp_pool_backward",
     "max_pool",
     "max_pool_backward",
     "max_unpool",
     "max_unpool_backward",
     "min_pool",
+    "stochastic_pool",
+    "sum_pool",
+    "sum_pool_backward",
+    "window_pool",
+    "window_pool_backward",
+    "windows_from_edges",
 ]
 
 
