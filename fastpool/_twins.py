@@ -107,7 +107,7 @@ def round_to(value: float | Fraction, dtype: np.dtype[Any]) -> Any:
     unit = Fraction(2) ** max(exponent + 1 - digits, lowest)  # distance of the floats around the value
     nearest = round(value / unit) * unit
     if abs(nearest) >= 2**1024:
-        return dtype.type(math.copysign(math.inf, nearest))
+        return dtype.type(math.inf if nearest > 0 else -math.inf)
     with np.errstate(over="ignore"):
         return np.float64(nearest).astype(dtype)
 
