@@ -264,7 +264,8 @@ def sum_pool_backward(
     shape = shape_tuple("input_shape", input_shape)
     geometry = pooling_geometry(shape, kernel_size, stride, padding, dilation, ceil_mode, axes, padding_counts=True)
     grad = checked_gradient(grad_output, geometry.output_shape, "the sums", settings)
-    return settings.record.done(spread(grad_output, grad, geometry, "no", sum_dtype(grad.dtype, None), out, settings))
+    result = spread(grad_output, grad, geometry, "no", sum_dtype(grad.dtype, None), out, settings)
+    return settings.record.done(result)
 
 
 # ---------------------------------------------------------------------------------------------- whole axes

@@ -135,6 +135,39 @@ def fill(kind: str, dtype: Any, shape: tuple[int, ...], rng: np.random.Generator
     return np.where(rng.random(shape) < share, rng.choice(nans(dtype), shape), array)
 
 
+def dirty(like: np.ndarray) -> np.ndarray:
+    """An output array that holds the worst that a buffer may hold from its last use."""
+    out = np.empty(like.shape, like.dtype)
+    out.view(np.uint8)[...] = 0xFF if out.size and np.random.default_rng(out.size).random() < 0.5 else 0x63
+    return out
+
+
+def tame(array: np.ndarray) -> np.ndarray:
+    """The array with its largest numbers made so small that no sum of 4096 of them reaches infinity."""
+    if not is_float(array.dtype):
+        return array
+    finite = np.where(np.isfinite(array), array, array.dtype.type(0))
+    share = array.dtype.type(1 / 4096)
+    large = np.abs(finite) > extremes(array.dtype)[-2] * share
+    return np.where(large, finite * share, array)
+
+
+def assert_within_ulps(found: Any, exact: Any, magnitude: Any, ulps: float = 4) -> None:
+    """`found` is `exact` within some ulp of what the magnitudes of the terms add up to; no NaN or infinity differs."""
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == exact.dtype
+    assert found.shape == exact.shape
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+    rest = np.isfinite(exact)
+    infinite = np.isinf(exact)
+    np.testing.assert_array_equal(found[infinite], exact[infinite])
+    half = float(extremes(found.dtype)[-2]) / 2  # the largest number has no neighbour to be away from
+    scale = np.minimum(np.abs(np.asarray(magnitude, np.float64)[rest]), half)
+    ulp = np.spacing(scale.astype(found.dtype)).astype(np.float64)
+    error = np.abs(found[rest].astype(np.float64) - exact[rest].astype(np.float64)) / ulp
+    assert not error.size or error.max() <= ulps, f"{error.max()} ulp"
+
+
 class Subclass(np.ndarray):
     """A subclass that keeps its type in every NumPy operation."""
 

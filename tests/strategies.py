@@ -40,8 +40,8 @@ def real_taps(out: int, length: int, kernel: int, stride: int, dilation: int, be
 
 
 @functools.cache
-def possible_axes(ceil_mode: bool, cost: int) -> list[tuple[int, ...]]:
-    """(length, kernel, stride, dilation, before, after) of axes without empty windows; out*kernel <= cost."""
+def possible_axes(ceil_mode: bool, cost: int, empty_windows: bool) -> list[tuple[int, ...]]:
+    """(length, kernel, stride, dilation, before, after) of axes with, or without, empty windows; out*kernel <= cost."""
     found = []
     choices = (range(1, 9), range(1, 5), range(1, 5), range(1, 4), range(-2, 5), range(-2, 5))
     for axis in itertools.product(*choices):
@@ -49,21 +49,48 @@ def possible_axes(ceil_mode: bool, cost: int) -> list[tuple[int, ...]]:
         length, kernel, _, _, before, after = axis
         if length - max(-before, 0) - max(-after, 0) < 1 or not 1 <= count <= cost // kernel:
             continue
-        if all(real_taps(out, *axis) for out in range(count)):
+        if empty_windows or all(real_taps(out, *axis) for out in range(count)):
             found.append(axis)
     return found
 
 
-@st.composite
-def pool_calls(draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES, kinds: tuple[str, ...] = KINDS) -> Call:
-    """Calls of rank 1 to 5, with every argument drawn for every axis on its own."""
+COSTS = {1: 60, 2: 30, 3: 16, 4: 9, 5: 6}  # taps along one of so many pooled axes
+
+
+def draw_array(
+    draw: st.DrawFn, leading: list[int], lengths: tuple[int, ...], dtypes: tuple[Any, ...], kinds: tuple[str, ...]
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """An array whose pooled axes are the last, or anywhere and then named."""
+    ndim, shape = len(leading) + len(lengths), (*leading, *lengths)
+    named: dict[str, Any] = {}
+    if draw(st.booleans(), label="named axes"):
+        places = draw(st.permutations(range(ndim)))[: len(lengths)]
+        full = list(leading)
+        for place, length in sorted(zip(places, lengths, strict=True)):
+            full.insert(place, length)
+        shape = tuple(full)
+        named["axes"] = tuple(draw(st.sampled_from((place, place - ndim))) for place in places)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))
+    return fill(draw(st.sampled_from(kinds)), draw(st.sampled_from(dtypes)), shape, rng), named
+
+
+def draw_ranks(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Lengths of the leading axes, and how many axes to pool: rank 1 to 5 in all."""
     ndim = draw(st.integers(1, 5), label="ndim")
     count = draw(st.integers(1, ndim), label="pooled axes")
+    return [draw(st.sampled_from((2, 1, 3, 2, 3, 0))) for _ in range(ndim - count)], count
+
+
+@st.composite
+def pool_calls(
+    draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES, kinds: tuple[str, ...] = KINDS, empty_windows: bool = False
+) -> Call:
+    """Calls of rank 1 to 5, with every argument drawn for every axis on its own."""
+    leading, count = draw_ranks(draw)
     ceil_mode = draw(st.booleans(), label="ceil_mode")
-    cost = {1: 60, 2: 30, 3: 16, 4: 9, 5: 6}[count]
-    axes = [draw(st.sampled_from(possible_axes(ceil_mode, cost))) for _ in range(count)]
+    axes = [draw(st.sampled_from(possible_axes(ceil_mode, COSTS[count], empty_windows))) for _ in range(count)]
     lengths, kernel, stride, dilation, before, after = (tuple(column) for column in zip(*axes, strict=True))
-    leading = [draw(st.sampled_from((2, 1, 3, 2, 3, 0))) for _ in range(ndim - count)]
+    x, named = draw_array(draw, leading, lengths, dtypes, kinds)
     arguments: dict[str, Any] = {
         "kernel_size": kernel,
         "stride": stride,
@@ -71,15 +98,53 @@ def pool_calls(draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES, kinds: tuple[s
         "dilation": dilation,
         "ceil_mode": ceil_mode,
     }
-    shape = (*leading, *lengths)
-    if draw(st.booleans(), label="named axes"):
-        places = draw(st.permutations(range(ndim)))[:count]
-        full = list(leading)
-        for place, length in sorted(zip(places, lengths, strict=True)):
-            full.insert(place, length)
-        shape = tuple(full)
-        signed = [draw(st.sampled_from((place, place - ndim))) for place in places]
-        arguments["axes"] = tuple(signed)
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))
-    x = fill(draw(st.sampled_from(kinds)), draw(st.sampled_from(dtypes)), shape, rng)
-    return Call(x, arguments)
+    return Call(x, arguments | named)
+
+
+@st.composite
+def adaptive_calls(draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES, kinds: tuple[str, ...] = KINDS) -> Call:
+    """Calls that cut axes into fewer or more parts than they have elements; None keeps an axis."""
+    leading, count = draw_ranks(draw)
+    longest = {1: 40, 2: 12, 3: 7, 4: 4, 5: 3}[count]
+    lengths = tuple(draw(st.integers(1, longest)) for _ in range(count))
+    sizes = tuple(draw(st.none() | st.integers(1, longest)) for _ in range(count))
+    x, named = draw_array(draw, leading, lengths, dtypes, kinds)
+    return Call(x, {"output_size": sizes} | named)
+
+
+@st.composite
+def window_calls(
+    draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES, kinds: tuple[str, ...] = KINDS, empty_windows: bool = False
+) -> Call:
+    """Calls with windows given one by one: in any order, nested, overlapping, repeated or apart."""
+    leading, count = draw_ranks(draw)
+    longest, most = {1: (30, 9), 2: (10, 6), 3: (6, 4), 4: (4, 3), 5: (3, 2)}[count]
+    lengths, windows = [], []
+    for _ in range(count):
+        length = draw(st.integers(1, longest))
+        places = st.tuples(st.integers(0, length), st.integers(0, length)).map(sorted)
+        some = places if empty_windows else places.filter(lambda pair: pair[0] < pair[1])
+        pairs = draw(st.lists(some, min_size=1, max_size=most))
+        lengths.append(length)
+        windows.append(tuple(np.array(ends) for ends in zip(*pairs, strict=True)))
+    x, named = draw_array(draw, leading, tuple(lengths), dtypes, kinds)
+    return Call(x, {"windows": windows} | named)
+
+
+@st.composite
+def fractional_calls(draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES, kinds: tuple[str, ...] = KINDS) -> Call:
+    """Calls with samples for all planes together or each on its own."""
+    leading, count = draw_ranks(draw)
+    longest, widest = {1: (40, 6), 2: (12, 4), 3: (7, 3), 4: (4, 3), 5: (3, 2)}[count]
+    lengths = tuple(draw(st.integers(1, longest)) for _ in range(count))
+    kernel = tuple(draw(st.integers(1, min(widest, length))) for length in lengths)
+    sizes = tuple(draw(st.integers(1, length - k + 1)) for length, k in zip(lengths, kernel, strict=True))
+    x, named = draw_array(draw, leading, lengths, dtypes, kinds)
+    pooled = {axis % x.ndim for axis in named.get("axes", range(-count, 0))}
+    planes = [length for axis, length in enumerate(x.shape) if axis not in pooled]
+    shape = (count,) if draw(st.booleans(), label="same windows everywhere") else (*planes, count)
+    samples = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).random(shape)
+    edges = draw(st.sampled_from((None, 0.0, np.nextafter(1.0, 0.0))))
+    if edges is not None:
+        samples[...] = edges
+    return Call(x, {"kernel_size": kernel, "output_size": sizes, "random_samples": samples} | named)

@@ -17,11 +17,33 @@ import pytest
 import fastpool as fp
 from fastpool import testing
 
-GEOMETRY = "kernel_size, stride=None, padding=0, dilation=1, *, ceil_mode=False, axes=None"
+WINDOWS = "kernel_size, stride=None, padding=0, dilation=1, *"
+GEOMETRY = f"{WINDOWS}, ceil_mode=False, axes=None"
+DIVISOR = "count_include_pad=True, divisor_override=None"
 SIGNATURES = {
     "max_pool": f"x, {GEOMETRY}, return_indices=False, out=None, **options",
     "min_pool": f"x, {GEOMETRY}, return_indices=False, out=None, **options",
     "global_max_pool": "x, *, axes=None, keepdims=True, return_indices=False, **options",
+    "avg_pool": f"x, {WINDOWS}, ceil_mode=False, {DIVISOR}, dtype=None, axes=None, out=None, **options",
+    "sum_pool": f"x, {WINDOWS}, ceil_mode=False, dtype=None, axes=None, out=None, **options",
+    "lp_pool": f"x, norm_type, {WINDOWS}, ceil_mode=False, signed=False, axes=None, out=None, **options",
+    "adaptive_max_pool": "x, output_size, *, axes=None, return_indices=False, out=None, **options",
+    "adaptive_avg_pool": "x, output_size, *, dtype=None, axes=None, out=None, **options",
+    "global_avg_pool": "x, *, axes=None, keepdims=True, dtype=None, **options",
+    "fractional_max_pool": "x, kernel_size, output_size, *, random_samples=None, rng=None, axes=None, "
+    "return_indices=False, **options",
+    "stochastic_pool": "x, kernel_size, stride=None, padding=0, *, rng=None, axes=None, return_indices=False, "
+    "**options",
+    "window_pool": "x, windows, op='max', *, axes=None, return_indices=False, out=None, **options",
+    "windows_from_edges": "coordinates, edges",
+    "avg_pool_backward": f"grad_output, input_shape, {WINDOWS}, ceil_mode=False, {DIVISOR}, axes=None, out=None, "
+    "**options",
+    "sum_pool_backward": f"grad_output, input_shape, {GEOMETRY}, out=None, **options",
+    "lp_pool_backward": f"grad_output, x, y, norm_type, {WINDOWS}, ceil_mode=False, signed=False, axes=None, "
+    "out=None, **options",
+    "adaptive_avg_pool_backward": "grad_output, input_shape, *, axes=None, out=None, **options",
+    "global_avg_pool_backward": "grad_output, input_shape, *, axes=None, **options",
+    "window_pool_backward": "grad_output, input_shape, windows, op, *, axes=None, **options",
     "max_unpool": "values, indices, output_shape, *, out=None, **options",
     "max_pool_backward": "grad_output, indices, input_shape, *, sparse=False, out=None, **options",
     "max_unpool_backward": "grad_output, indices, **options",
@@ -51,7 +73,7 @@ def test_twin_has_the_same_signature(name):
 
 def test_every_pooling_function_has_a_twin():
     pooling = {name for name in PUBLIC if "pool" in name}
-    assert pooling | {"convert_indices"} == TWINS
+    assert pooling | {"convert_indices", "windows_from_edges"} == TWINS
 
 
 def test_public_names():
@@ -162,9 +184,12 @@ def imports(module):
 
 
 def test_layers_are_kept():
-    """Integers know no arrays, and the twin knows nothing of what it is held against."""
+    """Integers know no arrays, and the twins know nothing of what they are held against."""
     assert imports("_geometry") <= {"errors"}
-    assert imports("testing") <= {"errors", "_geometry", "_results"}
+    twins = {path.stem for path in Path(fp.__path__[0]).glob("_twins*.py")}
+    assert len(twins) > 1
+    for module in ("testing", *twins):
+        assert imports(module) <= {"errors", "_geometry", "_results", *twins}, module
     assert imports("_guards") <= {"errors", "options"}
     assert imports("errors") == set()
     tree = Path(fp.__path__[0], "_geometry.py").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from arrays import (
     KINDS,
     NUMERIC_DTYPES,
     assert_same_bits,
+    dirty,
     extremes,
     fill,
     layouts,
@@ -49,13 +50,6 @@ def compare(fast, slow, x, **arguments):
     assert pooled[1] is outs[1]
     assert_same_bits(pooled, expected)
     return expected
-
-
-def dirty(like):
-    """An output array that holds the worst that a buffer may hold from its last use."""
-    out = np.empty(like.shape, like.dtype)
-    out.view(np.uint8)[...] = 0xFF if out.size and np.random.default_rng(out.size).random() < 0.5 else 0x63
-    return out
 
 
 # ---- against the twin
