@@ -213,6 +213,7 @@ def test_the_plan_of_a_forward(threads):
     assert run.tile == tuple(level.tile for level in plan.spec.levels)
     assert run.passes == tuple(len(level.passes) for level in plan.spec.levels)
     assert max(run.passes) > 1
+    assert report.steps.kernel.bytes == run.workspace * run.threads > 0
 
 
 def test_small_calls_have_one_thread():
