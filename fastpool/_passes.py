@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from ._geometry import Bounds, Window
 
 DIRECT_TAPS = 6  # windows up to this many taps are one pass
+MOST_RUNS = 8  # added up by one pass of a sum
 RADIX = 4  # runs combined by one later pass
 SCAN_TAPS = 64  # rows of long windows that hardly overlap are scanned window by window
 
@@ -93,21 +95,23 @@ def phases_of(window: Window | Bounds) -> Phases | Spread:
     return Phases(residues, tuple(reach[r] for r in residues))
 
 
-def summing_widths(groups: int) -> list[int]:
+@lru_cache(maxsize=1024)
+def summing_widths(groups: int) -> tuple[int, ...]:
     """Runs of groups to add up, one pass after the other, so that their product leaves few of `groups` for the rest.
 
-    Sums cannot overlap as maxima can. So that a pass costs as much as a few taps, widths differ by 1 at most.
+    Sums cannot overlap as maxima can. A pass costs as much as two taps.
     """
-    best, lowest = [groups], groups
-    for passes in range(2, groups.bit_length()):
-        low = 1
-        while (low + 1) ** passes <= groups:
-            low += 1
-        for higher in range(passes):
-            widths = [low + 1] * higher + [low] * (passes - higher)
-            rest = groups - math.prod(widths)
-            if low > 1 and rest >= 0 and sum(widths) + rest + 2 * passes < lowest:
-                best, lowest = widths, sum(widths) + rest + 2 * passes
+    best, lowest = (groups,), groups
+
+    def search(widths: tuple[int, ...], product: int) -> None:
+        nonlocal best, lowest
+        cost = sum(widths) + groups - product + 2 * len(widths)
+        if len(widths) > 1 and cost < lowest:
+            best, lowest = widths, cost
+        for width in range(2, min(MOST_RUNS, groups // product, widths[-1] if widths else MOST_RUNS) + 1):
+            search((*widths, width), product * width)
+
+    search((), 1)
     return best
 
 

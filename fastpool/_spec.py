@@ -109,6 +109,7 @@ class ForwardSpec(NamedTuple):
     result_elements: int
     stage: int
     ahead: int
+    fold: int
     sums: Sums | None
 
 
@@ -172,7 +173,7 @@ def maximum_spec(geometry: Geometry, kind: int, stored_bytes: int, flip: int, in
     phases = tuple(phases_of(level.window) for level in form.levels)
     codes = indices or kind == HALF
     lane_bytes, steps, table = choose_lanes(form, phases, stored_bytes, codes)
-    shape = _shape_of(form, phases, lane_bytes, codes, fold=False)
+    shape = _shape_of(form, phases, lane_bytes, codes, fold=-1)
     result_bytes = stored_bytes + (8 if indices else 0)
     return _spec(geometry, shape, kind, stored_bytes, result_bytes, flip, steps, table, {}, None)
 
@@ -183,20 +184,23 @@ def sum_spec(
     """Plan sums over `geometry`, whose elements are raised to a power in the way that `power` says."""
     form = _kernel_form(geometry)
     phases = tuple(phases_of(level.window) for level in form.levels)
-    # rows are added up while they are loaded where that leaves fewer rows to be split, and elements are what is added
-    above = form.levels[-2].window
-    spread = phases[-2]
-    if isinstance(spread, Spread):
-        few = 1 <= spread.most <= FOLD_BOUNDED_TAPS and not spread.is_periodic and above.out <= above.length
-    else:
-        few = 1 < above.kernel <= FOLD_TAPS  # type: ignore[union-attr]
-    fold = few and power < ABSOLUTE_POWER and not scans(form.levels[-1].window, phases[-1])
+    # Rows are added up while they are loaded where that leaves fewer rows to be split, and elements are what is added.
+    # Which axis comes first depends on the pooled axes alone, so that sums do not depend on axes that are carried along.
+    fold = -1
+    pooled = [i for i, level in enumerate(form.levels) if taps_along(level.window) > 1]
+    if len(pooled) > 1 and power < ABSOLUTE_POWER and not scans(form.levels[-1].window, phases[-1]):
+        above, spread = form.levels[pooled[-2]].window, phases[pooled[-2]]
+        if isinstance(spread, Spread):
+            few = spread.most <= FOLD_BOUNDED_TAPS and not spread.is_periodic and above.out <= above.length
+        else:
+            few = cast(Window, above).kernel <= FOLD_TAPS
+        fold = pooled[-2] if few else -1
     shape = _shape_of(form, phases, SUM_BYTES[sums.lane], False, fold)
     steps = (0,) * len(form.levels)
     return _spec(geometry, shape, 0, stored_bytes, result_bytes, power, steps, None, taps, sums)
 
 
-def _shape_of(form: Canonical, phases: tuple[Phases | Spread, ...], lane_bytes: int, codes: bool, fold: bool) -> Shape:
+def _shape_of(form: Canonical, phases: tuple[Phases | Spread, ...], lane_bytes: int, codes: bool, fold: int) -> Shape:
     scan = scans(form.levels[-1].window, phases[-1])
     if scan and isinstance(phases[-1], Phases):
         phases = (*phases[:-1], Phases((0,), (0,)))
@@ -265,7 +269,7 @@ def _spec(
     for i in range(leaf - 1, -1, -1):
         window, tile, residues = form.levels[i].window, tiles[i], phases[i].residues
         places = shape.places(i, tile)
-        fold = shape.fold and i == leaf - 1
+        fold = i == shape.fold
         if fold:
             residues = (0,)
         starts = list(accumulate((count * block + slack for count in places), initial=0))
@@ -314,7 +318,7 @@ def _spec(
     return ForwardSpec(
         form, inputs, outputs, kind, stored_bytes, shape.lane_bytes, flip, kind == HALF, codes,
         table, tuple(reversed(plans)), rows, pitch, shape.scan, steps[leaf], group, raw, scratch, result, stage, ahead,
-        sums,
+        shape.fold, sums,
     )  # fmt: skip
 
 

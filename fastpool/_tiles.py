@@ -36,7 +36,7 @@ class Shape(NamedTuple):
     codes: bool
     scan: bool
     direct_leaf: bool
-    fold: bool
+    fold: int  # the level whose taps are added while rows are loaded, -1 for none
 
     @property
     def leaf(self) -> int:
@@ -52,11 +52,11 @@ class Shape(NamedTuple):
 
     def places(self, i: int, tile: int) -> tuple[int, ...]:
         """Slots of a level per phase."""
-        return (tile,) if self.fold and i == self.leaf - 1 else self.phases[i].places(tile)
+        return (tile,) if i == self.fold else self.phases[i].places(tile)
 
     def is_direct(self, i: int) -> bool:
         """Whether the slots of a level are its result."""
-        return taps_along(self.form.levels[i].window) == 1 or (self.fold and i == self.leaf - 1)
+        return taps_along(self.form.levels[i].window) == 1 or i == self.fold
 
 
 def taps_along(window: Window | Bounds) -> int:

@@ -144,6 +144,7 @@ ctypedef struct Plan:
     bint scan               # long windows along rows are scanned, not passed over
     int64_t lead            # outputs whose window starts in the padding before the row
     int64_t *lead_shift
+    int64_t fold_stride     # elements from tap to tap of the folded level
     int64_t scan_code       # code of one step along the row
     int64_t group           # outputs of level 0 stored at a time
     int64_t result_values_at

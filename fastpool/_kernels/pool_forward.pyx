@@ -131,9 +131,12 @@ cdef inline int64_t folded(const Level *level, const Tile *tile, int at_level, i
 
 
 cdef void walk_rows(
-    const Plan *p, const uint8_t *x, const Tile *tile, void *work, void *slots, void *slot_codes
+    const Plan *p, const uint8_t *x, int64_t above, const Tile *tile, void *work, void *slots, void *slot_codes
 ) noexcept nogil:
-    """Fill the slots of the last but one level: rows of the input, pooled along the innermost axis, some at a time."""
+    """Fill the slots of the last but one level: rows of the input, pooled along the innermost axis, some at a time.
+
+    Where a level above is folded, rows are sums of `above` rows each.
+    """
     cdef int at_level = p.levels - 2
     cdef const Level *level = &p.level[at_level]
     cdef const Level *leaf = &p.level[at_level + 1]
@@ -142,7 +145,6 @@ cdef void walk_rows(
     cdef int64_t origin = tile.origin[at_level]
     cdef int64_t run = level.phases * p.rows * p.pitch  # lanes of one phase of the innermost axis
     cdef int64_t row_bytes = level.input_stride * p.lanes.stored_bytes
-    cdef int64_t tap_stride = level.input_stride * (level.step if level.period else level.dilation)
     cdef bint in_place = leaf.direct or p.scan
     cdef int64_t place, end, q, stop, position, skip, taps
     cdef int phase, i
@@ -160,7 +162,7 @@ cdef void walk_rows(
                 if needed[q] > tile.count[at_level]:
                     q += 1
                     continue
-                taps = 1
+                taps = above
                 if level.fold:
                     position = folded(level, tile, at_level, q, &taps)
                 else:
@@ -189,7 +191,7 @@ cdef void walk_rows(
                     elif level.period == 0 and tile.whole_from <= q < tile.whole_to:
                         stop = min(end, tile.whole_to)
                     p.lanes.load(lanes, run, p.pitch, row, level.stride * level.input_stride, stop - q, taps,
-                                 tap_stride, at(work, p.scratch_at), &tile.row, p.flip, p.lanes.lowest, p.ahead)
+                                 p.fold_stride, at(work, p.scratch_at), &tile.row, p.flip, p.lanes.lowest, p.ahead)
                     if p.power != 0:
                         for i in range(leaf.phases):
                             p.lanes.power(at(lanes, i * run * bytes), (stop - q) * p.pitch, p.flip, p.power)
@@ -265,31 +267,36 @@ cdef void reduce_by_bounds(
 
 
 cdef void walk(
-    const Plan *p, int at_level, const uint8_t *x, const Tile *tile, void *work, void *dst, void *dst_codes
+    const Plan *p, int at_level, const uint8_t *x, int64_t above, const Tile *tile, void *work, void *dst,
+    void *dst_codes
 ) noexcept nogil:
     """The pooled block of levels `at_level` and inner, into dst; level 0 leaves its last pass to `run_unit`."""
     cdef const Level *level = &p.level[at_level]
     cdef int64_t bytes = p.lanes.lane_bytes
     cdef void *slots = dst
     cdef void *slot_codes = dst_codes
+    cdef int64_t taps = above
     cdef int64_t q, position, skip
     cdef int phase
     if not level.direct:
         slots = at(work, level.values_at)
         slot_codes = at(work, level.codes_at) if p.codes else NULL
     if at_level == p.levels - 2:
-        walk_rows(p, x, tile, work, slots, slot_codes)
+        walk_rows(p, x, above, tile, work, slots, slot_codes)
     else:
         for q in range(tile.places[at_level]):
             for phase in range(level.phases):
                 if level.needed[phase * level.places + q] > tile.count[at_level]:
                     continue
-                position = tile.origin[at_level] + q * level.stride + level.residue[phase]
+                if level.fold:
+                    position = folded(level, tile, at_level, q, &taps)
+                else:
+                    position = tile.origin[at_level] + q * level.stride + level.residue[phase]
                 skip = (level.start[phase] + q * level.block) * bytes
-                if position < 0 or position >= level.length:
+                if position < 0 or position >= level.length or taps < 1:
                     p.lanes.fill(at(slots, skip), at(slot_codes, skip) if p.codes else NULL, level.block)
                 else:
-                    walk(p, at_level + 1, x + position * level.input_stride * p.lanes.stored_bytes, tile, work,
+                    walk(p, at_level + 1, x + position * level.input_stride * p.lanes.stored_bytes, taps, tile, work,
                          at(slots, skip), at(slot_codes, skip) if p.codes else NULL)
     if level.direct:
         return
@@ -512,7 +519,7 @@ cdef void run_unit(
     tile.row.outside = tile.row.inside + level.phases
     fastpool_plan_row(&tile.row, level.length)
     level = &p.level[0]
-    walk(p, 0, x + base * p.lanes.stored_bytes, &tile, work, result, result_codes)
+    walk(p, 0, x + base * p.lanes.stored_bytes, 1, &tile, work, result, result_codes)
     if level.direct:
         store_rows(p, 0, 0, tile.count[0], &tile, result, result_codes, x, &output, place, base, 0, p.divisor)
     else:
@@ -659,6 +666,8 @@ cdef class ForwardPlan:
             p.levels = i + 1
             self.fill_level(level, form.levels[i], spec.levels[i], form.outer)
             p.units_per_outer *= level.tiles
+        if spec.fold >= 0:
+            p.fold_stride = p.level[spec.fold].input_stride * max(p.level[spec.fold].step, p.level[spec.fold].dilation)
         self.units = p.outer * p.units_per_outer
         # the last line of defence: the outermost elements that the plan can touch lie in the arrays
         first = form.input_offset

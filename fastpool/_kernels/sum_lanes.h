@@ -17,7 +17,7 @@ enum { FASTPOOL_SUM_S16, FASTPOOL_SUM_S32, FASTPOOL_SUM_S64, FASTPOOL_SUM_PAIR, 
 /* How elements are raised to a power: while they are loaded, or, by the general powers, after. */
 enum { FASTPOOL_PLAIN, FASTPOOL_ABSOLUTE, FASTPOOL_SQUARE, FASTPOOL_ABSOLUTE_POWER, FASTPOOL_SIGNED_POWER };
 
-/* Taps of a long chain are added in groups, whose sums are added in turn: rounding errors grow more slowly. */
+/* Taps of a window given by bounds are added in groups, whose sums are added in turn: rounding errors grow slowly. */
 #define FASTPOOL_GROUP 8
 /* Partial sums of a long run: whole vectors, whatever their width. */
 #define FASTPOOL_PARTIALS 32

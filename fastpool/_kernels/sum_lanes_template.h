@@ -16,27 +16,36 @@ static void NAME(fill)(void *values, void *codes, int64_t n) {
     memset(values, 0, (size_t)n * PER * sizeof(LANE));
 }
 
-/* Lanes [i, i + unroll*width): the sum of a chain of taps, in groups that have partial sums of their own. */
+/* Lanes [i, i + unroll*width): the sum of a chain of taps. Long chains are added in pairs of pairs, so that few of the
+ * additions round the whole sum; a seed comes last. */
 FASTPOOL_INLINE void NAME(sum_step)(LANE *dst, const LANE *src, const LANE *seed, const int64_t *offset, const int taps,
                                     int64_t i, const int unroll) {
     VALUES total[4];
-    const LANE *first = seed ? seed + i : src + offset[0] * PER + i;
-    int j = seed ? 0 : 1;
-    for (int u = 0; u < unroll; u++) total[u] = *(const VALUES *)(first + u * NAME(width));
-    for (; j < taps && j < FASTPOOL_GROUP; j++) {
-        const LANE *tap = src + offset[j] * PER + i;
-        for (int u = 0; u < unroll; u++) total[u] += *(const VALUES *)(tap + u * NAME(width));
-    }
-    while (j < taps) {
-        const int end = taps - j < FASTPOOL_GROUP ? taps : j + FASTPOOL_GROUP;
-        VALUES part[4];
-        const LANE *tap = src + offset[j] * PER + i;
-        for (int u = 0; u < unroll; u++) part[u] = *(const VALUES *)(tap + u * NAME(width));
-        for (j++; j < end; j++) {
-            tap = src + offset[j] * PER + i;
-            for (int u = 0; u < unroll; u++) part[u] += *(const VALUES *)(tap + u * NAME(width));
+    int j = 1;
+#define TAP(j) (*(const VALUES *)(src + offset[j] * PER + i + u * NAME(width)))
+    for (int u = 0; u < unroll; u++) total[u] = TAP(0);
+    if (taps < 4) {
+        for (; j < taps; j++) {
+            for (int u = 0; u < unroll; u++) total[u] += TAP(j);
         }
-        for (int u = 0; u < unroll; u++) total[u] += part[u];
+    } else {
+        for (int u = 0; u < unroll; u++) total[u] = (total[u] + TAP(1)) + (TAP(2) + TAP(3));
+        for (j = 4; j + 8 <= taps; j += 8) {
+            for (int u = 0; u < unroll; u++) {
+                total[u] += ((TAP(j) + TAP(j + 1)) + (TAP(j + 2) + TAP(j + 3))) +
+                            ((TAP(j + 4) + TAP(j + 5)) + (TAP(j + 6) + TAP(j + 7)));
+            }
+        }
+        for (; j + 2 <= taps; j += 2) {
+            for (int u = 0; u < unroll; u++) total[u] += TAP(j) + TAP(j + 1);
+        }
+        if (j < taps) {
+            for (int u = 0; u < unroll; u++) total[u] += TAP(j);
+        }
+    }
+#undef TAP
+    if (seed) {
+        for (int u = 0; u < unroll; u++) total[u] += *(const VALUES *)(seed + i + u * NAME(width));
     }
     for (int u = 0; u < unroll; u++) *(VALUES *)(dst + i + u * NAME(width)) = total[u];
 }
