@@ -492,12 +492,14 @@ def _slopes(
     x: Array, taps: list[tuple[int, ...]], norm: float, p: float, signed: bool
 ) -> Iterator[tuple[tuple[int, ...], float]]:
     """The derivative of one norm by each element of its window, where it is not 0."""
-    if math.isinf(p) and taps:
+    if norm == 0 or not taps:
+        return
+    if math.isinf(p):
         numbers = [float(x[tap]) for tap in taps]
         nan = [math.isnan(number) for number in numbers]
         first = nan.index(True) if any(nan) else max(range(len(taps)), key=lambda i: abs(numbers[i]))
         yield taps[first], math.nan if nan[first] else float(np.sign(numbers[first]))
-    elif norm != 0:
+    else:
         for tap in taps:
             number = float(x[tap])
             if signed:
