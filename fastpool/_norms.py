@@ -233,8 +233,8 @@ def _slope_at_infinity(grad: Array, x: Array, geometry: Geometry, settings: Sett
         return np.zeros(x.shape)
     threads = threads_of(settings) if plan.parallel else 1
     plan.compiled.run(_guards.as_bytes(magnitude), _guards.as_bytes(largest), indices.reshape(-1), threads)
-    real = largest >= 0  # a window without taps has no index
-    indices[~real] = 0
+    indices[largest < 0] = 0  # a window without taps has no index
     signs = np.sign(x.reshape(-1)[indices])
-    weights = np.where(real, grad.astype(np.float64) * signs, 0.0)
+    with np.errstate(invalid="ignore"):
+        weights = np.where(largest <= 0, 0.0, grad.astype(np.float64) * signs)
     return max_pool_backward(weights, indices, x.shape, num_threads=settings.num_threads, debug_mode=False)  # type: ignore[no-any-return]

@@ -228,6 +228,8 @@ def stochastic_pool(
 
 def _drawn(weights: Array, draws: Array, geometry: Geometry) -> Array:
     """Flat index of the tap that each draw points to: all outputs at once, one tap after the other."""
+    if draws.size == 0:
+        return np.empty(draws.shape, np.int64)
     totals, taps = np.zeros(geometry.output_shape), np.zeros(geometry.output_shape, np.int64)
     for outputs, elements in _tap_slices(geometry):
         totals[outputs] += weights[elements]
@@ -238,7 +240,7 @@ def _drawn(weights: Array, draws: Array, geometry: Geometry) -> Array:
     running = np.zeros(geometry.output_shape)
     chosen = np.full(geometry.output_shape, -1, np.int64)
     latest = np.zeros(geometry.output_shape, np.int64)  # the last tap that weighs anything, should rounding pass it by
-    flat = np.arange(weights.size, dtype=np.int64).reshape(weights.shape) if weights.size else chosen
+    flat = np.arange(weights.size, dtype=np.int64).reshape(weights.shape)
     for outputs, elements in _tap_slices(geometry):
         weight, empty = weights[elements], zero[outputs]
         running[outputs] += np.where(empty, 1.0, weight)

@@ -423,13 +423,18 @@ def window_pool_backward(
     grad = checked_gradient(grad_output, geometry.output_shape, "the pooled values", settings)
     dtype = mean_dtype(grad.dtype, None) if op == "avg" else sum_dtype(grad.dtype, None)
     divide: _plan.Divide = "real" if op == "avg" else "no"
-    total: Array | None = None
-    for part, chosen in _ordered_parts(grad, bounds):
-        share = spread(grad_output, part, _geometry_of(shape, chosen), divide, dtype, None, settings)
-        total = share if total is None else np.add(total, share, out=total)
-    if total is None:
-        raise AssertionError("windows make at least one part")
-    return settings.record.done(total)
+    parts = list(_ordered_parts(grad, bounds))
+    if len(parts) == 1:
+        part, chosen = parts[0]
+        result = spread(grad_output, part, _geometry_of(shape, chosen), divide, dtype, None, settings)
+        return settings.record.done(result)
+    # parts of half floats are not rounded before they are added
+    wide = dtype if dtype.itemsize > 2 else np.dtype(np.float32)
+    result = np.zeros(shape, wide)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for part, chosen in parts:
+            result += spread(grad_output, part, _geometry_of(shape, chosen), divide, wide, None, settings)
+        return settings.record.done(result.astype(dtype, copy=False))
 
 
 def _ordered_parts(
