@@ -135,12 +135,25 @@ def test_norms_that_hang_over_are_scaled_up_by_pytorch(call, norm_type):
     assert_close(fp.lp_pool(x, norm_type, **arguments), expected * share ** (1 / norm_type))
 
 
-def test_gradient_of_an_all_zero_window_differs():
-    """PyTorch divides 0 by 0 there, or gives 0 by its rectifier; here it is 0 always."""
-    for norm_type in (1, 2, 3):
-        x = np.zeros((1, 1, 4))
-        y = fp.lp_pool(x, norm_type, (2,), signed=True)
-        assert not fp.lp_pool_backward(np.ones_like(y), x, y, norm_type, (2,), signed=True).any()
+def test_gradients_at_zero():
+    """The same, but for p < 1, where PyTorch's are NaN and infinite."""
+    x = np.array([[[0.0, 0.0, 0.0, 2.0]]])
+    grad = np.ones((1, 1, 2))
+    for norm_type in (1, 1.5, 2, 3, 0.5):
+        y, _, backward = their_norms(x, norm_type, (2,))
+        found = fp.lp_pool_backward(grad, x, y, norm_type, (2,), signed=True)
+        if norm_type < 1:
+            assert np.isnan(backward(grad)[0, 0, :2]).all()
+            assert np.isinf(backward(grad)[0, 0, 2])
+            assert_close(found, np.array([[[0.0, 0, 0, 1]]]))
+        else:
+            assert_close(found, backward(grad))
+
+
+def test_infinite_norms():
+    x = np.array([[[-1.0, 2, -3, 1]]])
+    expected, _, _ = their_norms(x, math.inf, (2,))
+    assert_close(fp.lp_pool(x, math.inf, (2,), signed=True), expected)
 
 
 # ---- adaptive
