@@ -23,6 +23,8 @@ ELEMENTS = {"bool": 0, "uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32":
 ELEMENTS |= {"float16": 8, "bfloat16": 9, "float32": 10, "float64": 11}
 SUM_S16, SUM_S32, SUM_S64, SUM_PAIR, SUM_F32, SUM_F64 = range(6)
 SUM_BYTES = (2, 4, 8, 16, 4, 8)
+# Elements and lanes whose neighbours can be added up while they are loaded.
+PAIRED = {(0, SUM_S16), (1, SUM_S16), (2, SUM_S32), (3, SUM_S32), (10, SUM_F32), (11, SUM_F64)}
 PLAIN, ABSOLUTE, SQUARE, ABSOLUTE_POWER, SIGNED_POWER = range(5)
 
 FOLD_TAPS = 8  # rows that are added while they are loaded
@@ -110,6 +112,7 @@ class ForwardSpec(NamedTuple):
     stage: int
     ahead: int
     fold: int
+    pairs: bool
     sums: Sums | None
 
 
@@ -196,8 +199,13 @@ def sum_spec(
             few = cast(Window, above).kernel <= FOLD_TAPS
         fold = pooled[-2] if few else -1
     shape = _shape_of(form, phases, SUM_BYTES[sums.lane], False, fold)
+    leaf = form.levels[-1].window
+    pairs = isinstance(leaf, Window) and (leaf.kernel, leaf.stride, leaf.dilation) == (2, 2, 1)
+    pairs = pairs and power == PLAIN and (sums.stored, sums.lane) in PAIRED
+    if pairs:  # nothing is left to do once neighbours are added up
+        shape = shape._replace(phases=(*phases[:-1], Phases((0,), (0,))), direct_leaf=True)
     steps = (0,) * len(form.levels)
-    return _spec(geometry, shape, 0, stored_bytes, result_bytes, power, steps, None, taps, sums)
+    return _spec(geometry, shape, 0, stored_bytes, result_bytes, power, steps, None, taps, sums, pairs)
 
 
 def _shape_of(form: Canonical, phases: tuple[Phases | Spread, ...], lane_bytes: int, codes: bool, fold: int) -> Shape:
@@ -220,6 +228,7 @@ def _spec(
     table: tuple[int, ...] | None,
     taps: Divisors,
     sums: Sums | None,
+    pairs: bool = False,
 ) -> ForwardSpec:
     form, phases, leaf, codes = shape.form, shape.phases, shape.leaf, shape.codes
     tiles = choose_tiles(shape)
@@ -318,7 +327,7 @@ def _spec(
     return ForwardSpec(
         form, inputs, outputs, kind, stored_bytes, shape.lane_bytes, flip, kind == HALF, codes,
         table, tuple(reversed(plans)), rows, pitch, shape.scan, steps[leaf], group, raw, scratch, result, stage, ahead,
-        shape.fold, sums,
+        shape.fold, pairs, sums,
     )  # fmt: skip
 
 

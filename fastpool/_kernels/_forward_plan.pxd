@@ -14,6 +14,7 @@ cdef extern from "sum_lanes.h" nogil:
         int64_t elements
         int64_t low
         int64_t high
+        int pairs
         int64_t first
         int64_t beyond
         const int64_t *residue
@@ -141,6 +142,7 @@ ctypedef struct Plan:
     # innermost level
     int64_t rows            # places of the level above whose rows are loaded at a time
     int64_t pitch           # lanes of a loaded row
+    bint pairs              # sums: rows are loaded as sums of two neighbours
     bint scan               # long windows along rows are scanned, not passed over
     int64_t lead            # outputs whose window starts in the padding before the row
     int64_t *lead_shift

@@ -79,6 +79,7 @@ cdef void scan_row(
     cdef int64_t w, start, begin, end, chunk, where
     cdef int64_t[2] best    # room for any lane type
     stretch.phases = 1
+    stretch.pairs = False
     stretch.stride = 1
     stretch.residue = &zero
     stretch.inside = &zero
@@ -515,6 +516,7 @@ cdef void run_unit(
     tile.row.count = p.pitch
     tile.row.elements = min(p.pitch if level.period else tile.count[p.levels - 1] * level.stride, level.length)
     tile.row.residue = level.residue
+    tile.row.pairs = p.pairs
     tile.row.inside = <int64_t *>at(work, p.row_plan_at)
     tile.row.outside = tile.row.inside + level.phases
     fastpool_plan_row(&tile.row, level.length)
@@ -653,6 +655,7 @@ cdef class ForwardPlan:
         p.rows = spec.rows
         p.pitch = spec.pitch
         p.scan = spec.scan
+        p.pairs = spec.pairs
         p.group = spec.group
         p.scan_code = spec.scan_code
         if spec.table is not None:

@@ -60,6 +60,7 @@ typedef struct {
     int64_t count;             /* places per phase */
     int64_t elements;          /* of a row that the tile reads, to be asked for ahead of time */
     int64_t low, high;         /* places that every phase of a stride up to 4 has inside the row, read in one go */
+    int pairs;                 /* sums: a place is the sum of two elements */
     int64_t first, beyond;     /* elements of the row that are read */
     const int64_t *residue;
     int64_t *inside, *outside; /* per phase: places [inside, outside) lie in the row */
@@ -85,6 +86,18 @@ static void fastpool_plan_row(fastpool_row *plan, int64_t length) {
         }
     }
     if (plan->beyond == 0) plan->first = 0;
+    if (plan->pairs) {
+        /* places whose elements both lie in the row */
+        const int64_t first = plan->start;
+        plan->low = first < 0 ? (-first + 1) / 2 : 0;
+        plan->high = length > first ? (length - first) / 2 : 0;
+        if (plan->low > plan->count) plan->low = plan->count;
+        if (plan->high > plan->count) plan->high = plan->count;
+        if (plan->high < plan->low) plan->high = plan->low;
+        plan->first = first > 0 ? first : 0;
+        plan->beyond = first + 2 * plan->count < length ? first + 2 * plan->count : length;
+        return;
+    }
     if (s > 4 || plan->phases != s || plan->high < plan->low) plan->high = plan->low = 0;
 }
 

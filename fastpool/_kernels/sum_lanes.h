@@ -169,7 +169,8 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
     }
 }
 
-/* Stride 2, which halves images and volumes: rows are added up and split into even and odd elements in one go. */
+/* Stride 2, which halves images and volumes: rows are added up and split into even and odd elements in one go; or added
+ * up in `pairs`, where windows are two elements wide and nothing else is left to do. */
 #if FASTPOOL_SHUFFLES
 #define BY_2_START(type, lane)                                                                                          \
     enum { width = FASTPOOL_VECTOR_BYTES / sizeof(lane) };                                                              \
@@ -182,7 +183,8 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
     }                                                                                                                   \
     return 1;
 #define BY_2_HEAD(suffix, type, lane)                                                                                   \
-    FASTPOOL_INLINE int by_2##suffix(lane *even, lane *odd, const type *from, int64_t tap_stride, int64_t taps, int64_t n)
+    FASTPOOL_INLINE int by_2##suffix(lane *even, lane *odd, const type *from, int64_t tap_stride, int64_t taps, int64_t n, \
+                                     const int pairs)
 
 /* Floats are added first, then shuffled. */
 #define DEFINE_BY_2_FLOAT(suffix, lane, LANES)                                                                          \
@@ -193,8 +195,14 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
             row += tap_stride;                                                                                          \
             a += *(const values *)row, b += *(const values *)(row + width);                                             \
         }                                                                                                               \
-        *(values *)(even + i) = __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_EVEN_, LANES));                   \
-        *(values *)(odd + i) = __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_ODD_, LANES));                     \
+        const values even_ones = __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_EVEN_, LANES));                  \
+        const values odd_ones = __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_ODD_, LANES));                    \
+        if (pairs) {                                                                                                    \
+            *(values *)(even + i) = even_ones + odd_ones;                                                               \
+        } else {                                                                                                        \
+            *(values *)(even + i) = even_ones;                                                                          \
+            *(values *)(odd + i) = odd_ones;                                                                            \
+        }                                                                                                               \
         BY_2_END                                                                                                        \
     }
 DEFINE_BY_2_FLOAT(_f32_sf32, float, FASTPOOL_LANES_32)
@@ -213,8 +221,12 @@ DEFINE_BY_2_FLOAT(_f64_sf64, double, FASTPOOL_LANES_64)
             x = *(const words *)row;                                                                                    \
             a += (values)LOW(x, shift), b += (values)(x >> shift);                                                      \
         }                                                                                                               \
-        *(values *)(even + i) = a;                                                                                      \
-        *(values *)(odd + i) = b;                                                                                       \
+        if (pairs) {                                                                                                    \
+            *(values *)(even + i) = a + b;                                                                              \
+        } else {                                                                                                        \
+            *(values *)(even + i) = a;                                                                                  \
+            *(values *)(odd + i) = b;                                                                                   \
+        }                                                                                                               \
         BY_2_END                                                                                                        \
     }
 #define LOW_UNSIGNED(x, shift) ((x) & ((1 << shift) - 1))
@@ -228,7 +240,7 @@ DEFINE_BY_2_INTEGER(_i16_s32, int16_t, uint32_t, int32_t, LOW_SIGNED, 16)
 #endif
 
 /* No fast way: the row goes by way of the scratch row. */
-#define NOT_BY_2(even, odd, from, tap_stride, taps, n) 0
+#define NOT_BY_2(even, odd, from, tap_stride, taps, n, pairs) 0
 #if !FASTPOOL_SHUFFLES
 #define by_2_f32_sf32 NOT_BY_2
 #define by_2_f64_sf64 NOT_BY_2
@@ -260,7 +272,23 @@ DEFINE_BY_2_INTEGER(_i16_s32, int16_t, uint32_t, int32_t, LOW_SIGNED, 16)
                 fastpool_prefetch_taps((const char *)row, row_stride * (int64_t)sizeof(type),                           \
                                        tap_stride * (int64_t)sizeof(type), taps, plan, sizeof(type), ahead);            \
             }                                                                                                           \
-            if (by_2 && BY_2(to + low, to + pitch + low, row + plan->start + 2 * low, tap_stride, taps, high - low)) {  \
+            if (plan->pairs) {                                                                                          \
+                const int done = BY_2(to + low, to + low, row + plan->start + 2 * low, tap_stride, taps, high - low, 1); \
+                for (int64_t q = 0; q < plan->count; q++) {                                                             \
+                    lane total = 0;                                                                                     \
+                    if (done && q == low) q = high;                                                                     \
+                    if (q == plan->count) break;                                                                        \
+                    for (int64_t e = plan->start + 2 * q; e < plan->start + 2 * q + 2; e++) {                           \
+                        if (e < first || e >= plan->beyond) continue;                                                   \
+                        lane column = (lane)CONVERT(row[e]);                                                            \
+                        for (int64_t t = 1; t < taps; t++) column += (lane)CONVERT(row[e + t * tap_stride]);            \
+                        total += column;                                                                                \
+                    }                                                                                                   \
+                    to[q] = total;                                                                                      \
+                }                                                                                                       \
+                continue;                                                                                               \
+            }                                                                                                           \
+            if (by_2 && BY_2(to + low, to + pitch + low, row + plan->start + 2 * low, tap_stride, taps, high - low, 0)) { \
                 for (int p = 0; p < 2; p++) {                                                                           \
                     lane *run = to + p * pitch;                                                                         \
                     for (int64_t q = 0; q < plan->count; q++) {                                                         \
@@ -383,7 +411,7 @@ DEFINE_LOAD(load_f64_plain, double, double, 1, _sf64, AS_IT_IS, by_2_f64_sf64, a
 static void load_f32_as_it_is(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride,
                               int64_t rows, int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan,
                               int64_t flip, int64_t lowest, int64_t ahead) {
-    const fastpool_load load = taps == 1 ? load_32_32 : load_f32_sf32;
+    const fastpool_load load = taps == 1 && !plan->pairs ? load_32_32 : load_f32_sf32;
     load(lanes, pitch, row_pitch, input, row_stride, rows, taps, tap_stride, scratch, plan, 0, lowest, ahead);
     (void)flip;
 }
@@ -391,7 +419,7 @@ static void load_f64_as_it_is(void *lanes, int64_t pitch, int64_t row_pitch, con
                               int64_t rows, int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan,
                               int64_t flip, int64_t lowest, int64_t ahead) {
     const int plain = flip != FASTPOOL_SQUARE && flip != FASTPOOL_ABSOLUTE;
-    const fastpool_load load = !plain ? load_f64_sf64 : taps == 1 ? load_64_64 : load_f64_plain;
+    const fastpool_load load = !plain ? load_f64_sf64 : taps == 1 && !plan->pairs ? load_64_64 : load_f64_plain;
     load(lanes, pitch, row_pitch, input, row_stride, rows, taps, tap_stride, scratch, plan, plain ? 0 : flip, lowest,
          ahead);
 }
