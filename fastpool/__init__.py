@@ -11,7 +11,7 @@ from .errors import (
     NonFiniteWarning,
 )
 from .options import Options, Report, get_num_threads, last_report, options, set_num_threads, show_runtime
-from .plans import output_shape
+from .plans import PoolingPlan, explain, output_shape
 from .pooling import (
     Pooled,
     SparseGradient,
@@ -54,6 +54,7 @@ __all__ = [
     "NonFiniteWarning",
     "Options",
     "Pooled",
+    "PoolingPlan",
     "Report",
     "SparseGradient",
     "adaptive_avg_pool",
@@ -62,6 +63,7 @@ __all__ = [
     "avg_pool",
     "avg_pool_backward",
     "convert_indices",
+    "explain",
     "fractional_max_pool",
     "get_num_threads",
     "global_avg_pool",

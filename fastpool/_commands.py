@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import __version__
+from . import __version__, plans
 from .errors import FastpoolError
 from .options import options, runtime
 
@@ -37,7 +37,7 @@ def _console() -> Console:
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fastpool", message="%(prog)s %(version)s")
 def fastpool() -> None:
-    """Pooling of N-D NumPy arrays: try it on a real scan, and see what this installation runs on."""
+    """Pooling of N-D NumPy arrays: try it on a scan, explain a call, and see what this installation runs on."""
 
 
 @fastpool.command()
@@ -88,6 +88,95 @@ def info(as_json: bool) -> None:
     tile = data["FASTPOOL_TILE_BYTES"]
     table.add_row("tile size", f"FASTPOOL_TILE_BYTES={tile}" if tile else "by the L2 cache")
     _console().print(table)
+
+
+class _Numbers(click.ParamType[Any]):
+    """``2,3`` as a tuple, and one number as an int."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        entries = value.split(",")
+        try:
+            numbers = tuple(self.entry(entry) for entry in entries)
+        except ValueError:
+            self.fail(f"{value!r} is not {self.wanted}", param, ctx)
+        return numbers if len(numbers) > 1 else numbers[0]
+
+    wanted = "a number, or numbers separated by commas"
+
+    def entry(self, text: str) -> Any:
+        return int(text)
+
+
+class _Padding(_Numbers):
+    """As numbers, or ``before:after`` for each, or a word."""
+
+    name = "padding"
+    wanted = "a number, or numbers or before:after pairs separated by commas, or valid, same or same_lower"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in ("valid", "same", "same_lower"):
+            return value
+        padding = super().convert(value, param, ctx)
+        return (padding,) if isinstance(padding, tuple) and ":" in value and "," not in value else padding
+
+    def entry(self, text: str) -> Any:
+        before, colon, after = text.partition(":")
+        return (int(before), int(after)) if colon else int(before)
+
+
+@fastpool.command()
+@click.option("--shape", type=_Numbers(), required=True, help="Shape of the input, as 1,1,225,225.")
+@click.option("--kernel", type=_Numbers(), required=True, help="Taps of the window along each pooled axis, as 2,2.")
+@click.option("--stride", type=_Numbers(), help="Of the windows; the kernel size by default.")
+@click.option("--padding", type=_Padding(), default="0", help="As 1, or 0,1, or 0:1,2:2, or same; negative crops.")
+@click.option("--dilation", type=_Numbers(), default="1", help="Distance between the taps of a window.")
+@click.option("--ceil-mode", is_flag=True, help="Let the last window hang over the end.")
+@click.option("--axes", type=_Numbers(), help="The pooled axes, as 1,2; the last ones by default.")
+@click.option("--dtype", default="float32", help="Of the input.", show_default=True)
+@click.option("--indices", is_flag=True, help="With the indices of the maxima.")
+@click.option("--threads", type=int, metavar="N", help="Threads of the call; -1 is every core.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw it, to a .svg or .png file.")
+def explain(
+    shape: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    axes: Any,
+    dtype: str,
+    indices: bool,
+    threads: int | None,
+    as_json: bool,
+    plot: str | None,
+) -> None:
+    """Explain the size of a pooling's result: every window's taps, padding, untouched elements, memory.
+
+    For example: fastpool explain --shape 1,1,225,225 --kernel 2,2 --stride 2,2 --plot out.svg
+    """
+    plan = plans.explain(
+        shape,
+        (kernel,) if isinstance(kernel, int) and axes is None else kernel,
+        stride,
+        padding,
+        dilation,
+        ceil_mode=ceil_mode,
+        axes=axes,
+        dtype=dtype,
+        return_indices=indices,
+        num_threads=threads,
+    )
+    if plot is not None:
+        try:
+            plan.plot(plot)
+        except (OSError, ModuleNotFoundError) as error:
+            raise click.ClickException(str(error)) from error
+    click.echo(json.dumps(plan.to_dict(), indent=2) if as_json else str(plan))
 
 
 def _why_isa(isa: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import fastpool as fp
 
 # Public functions without an array among their arguments.
 NO_ARRAYS = {
+    "explain",
     "get_num_threads",
     "last_report",
     "options",

@@ -208,3 +208,82 @@ def test_without_the_extra(missing: str) -> None:
     assert done.stderr.strip().endswith("pip install 'fastpool[cli]'")
     assert missing in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# ---- explain
+
+KNOWN = ("--shape", "1,1,225,225", "--kernel", "2,2", "--stride", "2,2")
+
+
+def test_explain() -> None:
+    assert process("explain", *KNOWN).stdout == f"{fp.explain((1, 1, 225, 225), (2, 2))}\n"
+    result = invoke("explain", *KNOWN, "--ceil-mode", "--indices", "--threads", "1", "--json")
+    plan = fp.explain((1, 1, 225, 225), (2, 2), ceil_mode=True, return_indices=True, num_threads=1)
+    assert json.loads(result.stdout) == plan.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "padding"),
+    [
+        (("1",), 1),
+        (("0,1",), (0, 1)),
+        (("1:0,-1:2",), ((1, 0), (-1, 2))),
+        (("-1,0:1",), (-1, (0, 1))),
+        (("same_lower",), "same_lower"),
+        (("valid",), "valid"),
+    ],
+)
+def test_explain_takes_every_form_of_padding(arguments: tuple[str, ...], padding: Any) -> None:
+    result = invoke(
+        "explain", "--shape", "9,8,7", "--kernel", "3,2", "--stride", "1", "--dilation", "1,2", "--axes", "-3,1",
+        "--dtype", "int16", "--padding", *arguments,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{fp.explain((9, 8, 7), (3, 2), 1, padding, (1, 2), axes=(-3, 1), dtype='int16')}\n"
+
+
+def test_explain_of_one_axis() -> None:
+    assert invoke("explain", "--shape", "9", "--kernel", "3", "--padding", "1:0").stdout == (
+        f"{fp.explain((9,), (3,), padding=((1, 0),))}\n"
+    )
+    assert invoke("explain", "--shape", "9,8", "--kernel", "3", "--axes", "0,1").stdout == (
+        f"{fp.explain((9, 8), 3, axes=(0, 1))}\n"
+    )
+
+
+def test_explain_draws(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "out.svg"
+    result = invoke("explain", *KNOWN, "--plot", str(path))
+    assert result.exit_code == 0, result.output
+    assert "112 x 112 windows" in path.read_text(encoding="utf-8")
+    result = invoke("explain", *KNOWN, "--plot", str(tmp_path / "absent" / "out.svg"))
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+
+
+def test_explain_without_matplotlib() -> None:
+    done = process("explain", *KNOWN, "--plot", "out.svg", code="import sys; sys.modules['matplotlib'] = None")
+    assert done.returncode == 1
+    assert done.stderr == "Error: drawing a plan needs matplotlib, which is missing: pip install 'fastpool[plot]'\n"
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--shape", "4", "--kernel", "5"), 1, "no window fits along axis 0"),
+        (("--shape", "4", "--kernel", "2,2"), 1, "only 1 dimension"),
+        (("--shape", "4", "--kernel", "2", "--dtype", "complex64"), 1, "is not taken"),
+        (("--shape", "4", "--kernel", "2", "--plot", "out.pdf"), 1, "must end in .svg or .png"),
+        (("--shape", "4", "--kernel", "2", "--threads", "0"), 1, "num_threads is 0"),
+        (("--shape", "4.5", "--kernel", "2"), 2, "'4.5' is not a number"),
+        (("--shape", "4", "--kernel", "2", "--padding", "sane"), 2, "'sane' is not a number"),
+        (("--shape", "4"), 2, "Missing option '--kernel'"),
+    ],
+)
+def test_explain_tells_what_is_wrong(arguments: tuple[str, ...], status: int, said: str) -> None:
+    result = invoke("explain", *arguments)
+    assert result.exit_code == status
+    assert said in " ".join(result.output.split())
+    assert result.exception is None or isinstance(result.exception, SystemExit)

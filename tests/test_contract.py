@@ -48,6 +48,7 @@ SIGNATURES = {
     "max_pool_backward": "grad_output, indices, input_shape, *, sparse=False, out=None, **options",
     "max_unpool_backward": "grad_output, indices, **options",
     "output_shape": f"input_shape, {GEOMETRY}",
+    "explain": f"input_shape, {GEOMETRY}, dtype='float32', return_indices=False, **options",
     "convert_indices": "indices, input_shape, spatial_ndim, *, to='flat', frm='flat', channels_last=None",
 }
 TWINS = set(testing.__all__) - {"gradcheck"}
@@ -186,6 +187,7 @@ def imports(module):
 def test_layers_are_kept():
     """Integers know no arrays, and the twins know nothing of what they are held against."""
     assert imports("_geometry") <= {"errors"}
+    assert imports("_coverage") <= {"_geometry"}
     twins = {path.stem for path in Path(fp.__path__[0]).glob("_twins*.py")}
     assert len(twins) > 1
     for module in ("testing", *twins):
