@@ -101,7 +101,8 @@ def summing_widths(groups: int) -> tuple[int, ...]:
 
     Sums cannot overlap as maxima can. A pass costs as much as two taps.
     """
-    best, lowest = (groups,), groups
+    best: tuple[int, ...] = (groups,)
+    lowest = groups
 
     def search(widths: tuple[int, ...], product: int) -> None:
         nonlocal best, lowest

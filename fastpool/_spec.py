@@ -188,7 +188,7 @@ def sum_spec(
     form = _kernel_form(geometry)
     phases = tuple(phases_of(level.window) for level in form.levels)
     # Rows are added up while they are loaded where that leaves fewer rows to be split, and elements are what is added.
-    # Which axis comes first depends on the pooled axes alone, so that sums do not depend on axes that are carried along.
+    # Which axis comes first depends on the pooled axes alone, so that sums do not depend on axes that are only carried.
     fold = -1
     pooled = [i for i, level in enumerate(form.levels) if taps_along(level.window) > 1]
     if len(pooled) > 1 and power < ABSOLUTE_POWER and not scans(form.levels[-1].window, phases[-1]):
