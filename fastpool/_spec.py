@@ -32,6 +32,7 @@ FOLD_BOUNDED_TAPS = 16  # likewise, where windows are given by bounds
 WOVEN_PERIOD = 32  # strides up to this are woven from one run per phase
 FLOAT32_TAPS = 1 << 10  # windows of more taps add float32 up in float64
 SCAN_CHUNK = 4096  # lanes, as in _kernels/pool_forward.pyx
+GATHERED_TAPS = 64  # as in _kernels/pool_lanes.h
 SLACK_BYTES = 256  # what a pass may write beyond its run, as in _kernels/pool_lanes.h
 ROW_BYTES = 16 << 10  # rows loaded at a time, so that they stay in the first-level cache
 STREAM_BYTES = 8 << 20  # outputs from this size on are written past the caches
@@ -52,6 +53,7 @@ class BoundsPlan(NamedTuple):
     weaves: int
     before: int
     reach: int
+    most: int
     starts: tuple[int, ...]
     counts: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -197,6 +199,8 @@ def sum_spec(
             few = spread.most <= FOLD_BOUNDED_TAPS and not spread.is_periodic and above.out <= above.length
         else:
             few = cast(Window, above).kernel <= FOLD_TAPS
+            if power != PLAIN:  # what is costly to load is loaded once
+                few = few and cast(Window, above).kernel <= cast(Window, above).stride
         fold = pooled[-2] if few else -1
     shape = _shape_of(form, phases, SUM_BYTES[sums.lane], False, fold)
     leaf = form.levels[-1].window
@@ -249,10 +253,13 @@ def _spec(
     raw = temp = 0
     bounds = None
     if isinstance(spread, Spread):
-        bounds = _bounds_plan(spread, woven, 1, steps[leaf])
+        # maxima gather windows of about one size
+        even = sums is None and spread.most * len(spread.counts) <= 2 * int(spread.counts.sum())
+        gathered = spread.most if even and spread.most <= GATHERED_TAPS else 0
+        bounds = _bounds_plan(spread, woven, 1, steps[leaf], gathered)
         if not shape.scan:
             raw = across * rows * pitch + spread.reach
-            temp = spread.bounds.period * rows * pitch if woven else 0
+            temp = spread.bounds.period * rows * pitch if woven else gathered * rows * tile
     elif not shape.scan and not shape.direct_leaf:
         starts = [i * across * rows * pitch for i in range(len(residues))]
         passes = passes_of(cast(Window, window), starts, residues, 1, steps[leaf], False, sums is not None)
@@ -331,7 +338,7 @@ def _spec(
     )  # fmt: skip
 
 
-def _bounds_plan(spread: Spread, woven: bool, unit: int, code: int) -> BoundsPlan:
+def _bounds_plan(spread: Spread, woven: bool, unit: int, code: int, gathered: int = 0) -> BoundsPlan:
     """Windows given by bounds for the kernels: `unit` elements from one position to the next."""
     _, _, period, phase, step, _, _, _ = spread.bounds
     starts = spread.starts
@@ -344,6 +351,7 @@ def _bounds_plan(spread: Spread, woven: bool, unit: int, code: int) -> BoundsPla
         period if woven else 0,
         lowest,
         spread.reach,
+        gathered,
         tuple((np.where(spread.counts > 0, starts, lowest) - lowest).ravel().tolist()),
         tuple(spread.counts.tolist()),
         tuple(j * step * unit for j in range(spread.most)),

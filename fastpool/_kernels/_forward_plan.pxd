@@ -31,8 +31,8 @@ cdef extern from "sum_lanes.h" nogil:
                      const fastpool_row *, int64_t, int64_t, int64_t) noexcept nogil
         void (*reduce)(void *, void *, const void *, const void *, const void *, const void *, const int64_t *,
                        const int64_t *, int, int64_t) noexcept nogil
-        void (*windows)(void *, void *, const void *, const int64_t *, const int64_t *, int64_t, int64_t,
-                        int64_t) noexcept nogil
+        void (*windows)(void *, void *, const void *, int64_t, int64_t, int64_t, const int64_t *, const int64_t *,
+                        int64_t, int64_t, int64_t, void *, int64_t) noexcept nogil
         void (*weave)(void *, const void *, int64_t, int64_t, int64_t, int64_t) noexcept nogil
         void (*scan)(void *, int64_t *, const void *, int64_t, int64_t) noexcept nogil
         void (*store)(void *, int64_t *, const void *, const void *, int64_t, int64_t, const void *, int64_t, int64_t,
@@ -95,6 +95,7 @@ ctypedef struct Level:
     int64_t *counts
     int weaves          # > 0: outputs of a period that are passed over one by one, then woven together
     int64_t reach       # positions that a woven output reads
+    int64_t most        # innermost level, maxima: taps up to which windows are gathered, 0 where they differ too much
     int64_t *tap_offset
     int64_t *tap_code
     bint coded

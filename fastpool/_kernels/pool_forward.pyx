@@ -191,7 +191,10 @@ cdef void walk_rows(
                             stop += 1
                     elif level.period == 0 and tile.whole_from <= q < tile.whole_to:
                         stop = min(end, tile.whole_to)
-                    p.lanes.load(lanes, run, p.pitch, row, level.stride * level.input_stride, stop - q, taps,
+                    # folded windows by bounds are loaded one by one, and have their rows to themselves
+                    p.lanes.load(lanes, run, p.pitch, row,
+                                 (taps if level.fold and level.period else level.stride) * level.input_stride,
+                                 stop - q, taps,
                                  p.fold_stride, at(work, p.scratch_at), &tile.row, p.flip, p.lanes.lowest, p.ahead)
                     if p.power != 0:
                         for i in range(leaf.phases):
@@ -235,14 +238,13 @@ cdef void pool_rows_by_bounds(
         else:
             p.lanes.reduce(at(temp, r * run * bytes), NULL, at(src, leaf.starts[r] * bytes), NULL, NULL, NULL,
                            leaf.tap_offset, leaf.tap_code, <int>leaf.counts[r], rows * p.pitch)
+    if not leaf.weaves:
+        p.lanes.windows(dst, dst_codes, src, rows, block, p.pitch, tile.starts[leaf_level], tile.counts[leaf_level],
+                        leaf.step, tile.count[leaf_level], p.scan_code, temp, leaf.most)
+        return
     for row in range(rows):
-        if leaf.weaves:
-            p.lanes.weave(at(dst, row * block * bytes), at(temp, row * p.pitch * bytes), run, leaf.period, leaf.phase,
-                          tile.count[leaf_level])
-        else:
-            p.lanes.windows(at(dst, row * block * bytes), at(dst_codes, row * block * bytes) if p.codes else NULL,
-                            at(src, row * p.pitch * bytes), tile.starts[leaf_level], tile.counts[leaf_level],
-                            leaf.step, tile.count[leaf_level], p.scan_code)
+        p.lanes.weave(at(dst, row * block * bytes), at(temp, row * p.pitch * bytes), run, leaf.period, leaf.phase,
+                      tile.count[leaf_level])
 
 
 cdef void reduce_by_bounds(
@@ -795,6 +797,7 @@ cdef class ForwardPlan:
         level.before = bounds.before
         level.reach = bounds.reach
         level.shared = bounds.shared
+        level.most = bounds.most
         level.starts = copied(bounds.starts)
         level.counts = copied(bounds.counts)
         level.tap_offset = copied(bounds.offsets)

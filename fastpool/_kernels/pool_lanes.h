@@ -49,6 +49,9 @@
 /* Elements that a pass may read or write beyond the end of a run: buffers are allocated with this much to spare. */
 #define FASTPOOL_SLACK_BYTES (4 * FASTPOOL_VECTOR_BYTES)
 
+/* Taps up to which windows given by bounds are gathered, as in fastpool/_spec.py. */
+#define FASTPOOL_GATHERED_TAPS 64
+
 /* How stored elements become lanes. */
 enum { FASTPOOL_INTEGER = 0, FASTPOOL_FLOAT = 1, FASTPOOL_HALF = 2 };
 
@@ -117,9 +120,11 @@ typedef struct {
     /* dst[i] = first maximum over taps j of src[i + offset[j]], after `seed[i]` where given */
     void (*reduce)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
                    const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n);
-    /* one row whose windows are given by bounds: output o has counts[o] taps from lane starts[o] on, `step` lanes apart */
-    void (*windows)(void *dst, void *dst_codes, const void *src, const int64_t *starts, const int64_t *counts,
-                    int64_t step, int64_t n, int64_t code);
+    /* rows whose windows are given by bounds: output o has counts[o] taps from lane starts[o] of its row on, `step` lanes
+     * apart; `most` > 0: no window has more taps, and `temp` has room for as many of every output */
+    void (*windows)(void *dst, void *dst_codes, const void *src, int64_t rows, int64_t dst_pitch, int64_t src_pitch,
+                    const int64_t *starts, const int64_t *counts, int64_t step, int64_t n, int64_t code, void *temp,
+                    int64_t most);
     /* sums: output o of a row is lane (o + phase) / period of run (o + phase) % period */
     void (*weave)(void *dst, const void *src, int64_t run, int64_t period, int64_t phase, int64_t n);
     /* continue the maximum of one long window (value, position) over n more lanes whose first is at `position` */

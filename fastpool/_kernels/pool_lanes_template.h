@@ -22,10 +22,12 @@ typedef CODE CODES;
 #define WINS(later, earlier) (~MASK((later) <= (earlier)) & MASK((earlier) == (earlier)))
 #define SCALAR_WINS(later, earlier) (!((later) <= (earlier)) && (earlier) == (earlier))
 #define SAME(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
+#define SAME_LANES(values, one) ((one) == (one) ? MASK((values) == (one)) : MASK((values) != (values)))
 #else
 #define WINS(later, earlier) MASK((later) > (earlier))
 #define SCALAR_WINS(later, earlier) ((later) > (earlier))
 #define SAME(a, b) ((a) == (b))
+#define SAME_LANES(values, one) MASK((values) == (one))
 #endif
 
 enum { NAME(width) = sizeof(VALUES) / sizeof(LANE) };
@@ -158,29 +160,62 @@ static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t p
         if (SCALAR_WINS(v[i], best)) best = v[i];
     }
     if (*where < 0 || SCALAR_WINS(best, *(LANE *)value)) {
-        for (i = 0; !SAME(v[i], best); i++) {
+        i = 0;
+#if FASTPOOL_VECTORS
+        for (; i + 4 * NAME(width) <= n; i += 4 * NAME(width)) {
+            union {
+                CODES lanes;
+                uint64_t words[sizeof(CODES) / 8];
+            } found = {{0}};
+            uint64_t any = 0;
+            for (int u = 0; u < 4; u++) {
+                const VALUES next = *(const VALUES *)(v + i + u * NAME(width));
+                found.lanes |= SAME_LANES(next, best);
+            }
+            for (int w = 0; w < (int)(sizeof(CODES) / 8); w++) any |= found.words[w];
+            if (any) break;
+        }
+#endif
+        for (; !SAME(v[i], best); i++) {
         }
         *(LANE *)value = v[i];
         *where = position + i;
     }
 }
 
-static void NAME(windows)(void *dst, void *dst_codes, const void *src, const int64_t *starts, const int64_t *counts,
-                          int64_t step, int64_t n, int64_t code) {
-    LANE *values = dst;
+/* Windows of about one size are gathered, tap by tap, so that all of them are reduced at once; a window with fewer taps
+ * repeats its last one, which never wins a second time. */
+static void NAME(windows)(void *dst, void *dst_codes, const void *src, int64_t rows, int64_t dst_pitch, int64_t src_pitch,
+                          const int64_t *starts, const int64_t *counts, int64_t step, int64_t n, int64_t code, void *temp,
+                          int64_t most) {
+    LANE *values = dst, *gathered = temp;
     CODE *codes = dst_codes;
-    for (int64_t o = 0; o < n; o++) {
-        const LANE *v = (const LANE *)src + starts[o];
-        LANE best = v[0];
-        int64_t where = 0;
-        for (int64_t j = 1; j < counts[o]; j++) {
-            const LANE next = v[j * step];
-            const int wins = SCALAR_WINS(next, best);
-            best = wins ? next : best;
-            where = wins ? j : where;
+    int64_t offset[FASTPOOL_GATHERED_TAPS], tap_code[FASTPOOL_GATHERED_TAPS];
+    if (most > 0 && most <= FASTPOOL_GATHERED_TAPS && dst_pitch == n) {
+        for (int64_t j = 0; j < most; j++) {
+            LANE *to = gathered + j * rows * n;
+            offset[j] = j * rows * n;
+            tap_code[j] = j * code;
+            for (int64_t o = 0; o < n; o++) {
+                const LANE *from = (const LANE *)src + starts[o] + (j < counts[o] ? j : counts[o] - 1) * step;
+                for (int64_t r = 0; r < rows; r++) to[r * n + o] = from[r * src_pitch];
+            }
         }
-        values[o] = best;
-        if (codes) codes[o] = (CODE)(where * code);
+        NAME(reduce)(dst, dst_codes, gathered, NULL, NULL, NULL, offset, tap_code, (int)most, rows * n);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t o = 0; o < n; o++) {
+            const LANE *v = (const LANE *)src + r * src_pitch + starts[o];
+            LANE best = v[0];
+            int64_t where = 0;
+            for (int64_t j = 1; j < counts[o]; j++) {
+                const LANE next = v[j * step];
+                if (SCALAR_WINS(next, best)) best = next, where = j;
+            }
+            values[r * dst_pitch + o] = best;
+            if (codes) codes[r * dst_pitch + o] = (CODE)(where * code);
+        }
     }
 }
 
@@ -209,6 +244,7 @@ static void NAME(put)(void *values, void *codes, int64_t i, const void *value, i
 #undef WINS
 #undef SCALAR_WINS
 #undef SAME
+#undef SAME_LANES
 #undef LANE
 #undef CODE
 #undef SUFFIX

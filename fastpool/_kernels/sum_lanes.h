@@ -426,31 +426,35 @@ static void load_f64_as_it_is(void *lanes, int64_t pitch, int64_t row_pitch, con
 
 /* ---- powers and roots ---- */
 
-FASTPOOL_INLINE double fastpool_power(double x, double p) {
-    if (p <= 16 && p == (double)(int)p) {
-        double result = 1, square = x;
-        for (int n = (int)p; n; n >>= 1, square *= square) {
-            if (n & 1) result *= square;
-        }
-        return result;
-    }
-    return pow(x, p);
-}
-
 /* The root of a sum of powers; of a negative one there is none, unless p is 1. */
 FASTPOOL_INLINE double fastpool_root(double x, double p) {
     if (p == 1) return x;
     if (p == 2) return sqrt(x);
     if (p == 3) return x < 0 ? (double)NAN : cbrt(x);
+    if (p == 4) return sqrt(sqrt(x));
+    if (p == 0.5) return x < 0 ? (double)NAN : x * x;
     return pow(x, 1 / p);
 }
 
+/* The common powers without the library's, which takes an element at a time. */
 static void power_sf64(void *lanes, int64_t n, int64_t flip, double p) {
     double *v = lanes;
     if (flip == FASTPOOL_ABSOLUTE_POWER) {
-        for (int64_t i = 0; i < n; i++) v[i] = fastpool_power(fabs(v[i]), p);
-    } else if (flip == FASTPOOL_SIGNED_POWER) {
-        for (int64_t i = 0; i < n; i++) v[i] = fastpool_power(v[i], p);
+        for (int64_t i = 0; i < n; i++) v[i] = fabs(v[i]);
+    } else if (flip != FASTPOOL_SIGNED_POWER) {
+        return;
+    }
+    if (p == 1) return;
+    if (p == 3) {
+        for (int64_t i = 0; i < n; i++) v[i] = v[i] * v[i] * v[i];
+    } else if (p == 4) {
+        for (int64_t i = 0; i < n; i++) v[i] = (v[i] * v[i]) * (v[i] * v[i]);
+    } else if (p == 0.5) {
+        for (int64_t i = 0; i < n; i++) v[i] = sqrt(v[i]);
+    } else if (p == 1.5) {
+        for (int64_t i = 0; i < n; i++) v[i] = v[i] * sqrt(v[i]);
+    } else {
+        for (int64_t i = 0; i < n; i++) v[i] = pow(v[i], p);
     }
 }
 

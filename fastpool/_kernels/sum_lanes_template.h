@@ -88,22 +88,25 @@ static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t p
     for (int l = 0; l < PER; l++) sum[l] += partial[l];
 }
 
-/* One row whose windows are given by bounds. */
-static void NAME(windows)(void *dst, void *dst_codes, const void *src, const int64_t *starts, const int64_t *counts,
-                          int64_t step, int64_t n, int64_t code) {
-    LANE *sums = dst;
-    (void)dst_codes, (void)code;
-    for (int64_t o = 0; o < n; o++) {
-        for (int l = 0; l < PER; l++) {
-            const LANE *v = (const LANE *)src + starts[o] * PER + l;
-            LANE total = 0;
-            for (int64_t j = 0; j < counts[o];) {
-                const int64_t end = counts[o] - j < FASTPOOL_GROUP ? counts[o] : j + FASTPOOL_GROUP;
-                LANE part = v[j * step * PER];
-                for (j++; j < end; j++) part += v[j * step * PER];
-                total += part;
+/* Rows whose windows are given by bounds. */
+static void NAME(windows)(void *dst, void *dst_codes, const void *src, int64_t rows, int64_t dst_pitch, int64_t src_pitch,
+                          const int64_t *starts, const int64_t *counts, int64_t step, int64_t n, int64_t code, void *temp,
+                          int64_t most) {
+    (void)dst_codes, (void)code, (void)temp, (void)most;
+    for (int64_t r = 0; r < rows; r++) {
+        LANE *sums = (LANE *)dst + r * dst_pitch * PER;
+        for (int64_t o = 0; o < n; o++) {
+            for (int l = 0; l < PER; l++) {
+                const LANE *v = (const LANE *)src + (r * src_pitch + starts[o]) * PER + l;
+                LANE total = 0;
+                for (int64_t j = 0; j < counts[o];) {
+                    const int64_t end = counts[o] - j < FASTPOOL_GROUP ? counts[o] : j + FASTPOOL_GROUP;
+                    LANE part = v[j * step * PER];
+                    for (j++; j < end; j++) part += v[j * step * PER];
+                    total += part;
+                }
+                sums[o * PER + l] = total;
             }
-            sums[o * PER + l] = total;
         }
     }
 }
