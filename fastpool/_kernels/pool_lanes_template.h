@@ -142,7 +142,7 @@ static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t p
     int64_t i = 1;
     if (n >= 4 * NAME(width)) {
         VALUES parallel[4];
-        LANE spilled[4 * NAME(width)];
+        LANE spilled[NAME(width)];
         for (int u = 0; u < 4; u++) parallel[u] = *(const VALUES *)(v + u * NAME(width));
         for (i = 4 * NAME(width); i + 4 * NAME(width) <= n; i += 4 * NAME(width)) {
             for (int u = 0; u < 4; u++) {
@@ -151,8 +151,12 @@ static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t p
                 parallel[u] = SELECT(VALUES, wins, next, parallel[u]);
             }
         }
+        for (int u = 1; u < 4; u++) {
+            CODES wins = WINS(parallel[u], parallel[0]);
+            parallel[0] = SELECT(VALUES, wins, parallel[u], parallel[0]);
+        }
         memcpy(spilled, parallel, sizeof spilled);
-        for (int l = 0; l < 4 * NAME(width); l++) {
+        for (int l = 0; l < NAME(width); l++) {
             if (SCALAR_WINS(spilled[l], best)) best = spilled[l];
         }
     }

@@ -181,7 +181,11 @@ static void NAME(store)(void *y, int64_t *indices, const void *values, const voi
     for (; i < n; i++) out[i] = (STORED)((STORED)v[i] ^ mask);
     if (!indices) return;
     if (table) {
-        for (i = 0; i < n; i++, base += step) indices[i] = base + table[(CODE_BITS)c[i]];
+        /* restrict lets the compiler look several up at once */
+        int64_t *FASTPOOL_RESTRICT to = indices;
+        const int64_t *FASTPOOL_RESTRICT offsets = table;
+        const LANE_BITS *FASTPOOL_RESTRICT taps = c;
+        for (i = 0; i < n; i++) to[i] = base + i * step + offsets[(CODE_BITS)taps[i]];
         return;
     }
     i = 0;
