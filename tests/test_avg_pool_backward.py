@@ -127,11 +127,7 @@ def test_larger_calls(dtype, shape, kernel, stride, padding, dilation, rng):
 @float_dtypes
 def test_error_of_many_overlapping_windows(dtype, rng):
     """Thousands of windows over one element, far away from a running sum's error."""
-    for shape, kernel, padding in (
-        ((2, 300), (200,), ((150, 99),)),
-        ((40, 50), (31, 17), (15, 8)),
-        ((1, 5), (5000,), 4999),
-    ):
+    for shape, kernel, padding in (((1, 200), (130,), ((90, 60),)), ((1, 5), (5000,), 4999)):
         grad = rng.random(fp.output_shape(shape, kernel, 1, padding)).astype(dtype)
         grad[::3, ::7] *= grad.dtype.type(1000)
         for fast, slow in (
