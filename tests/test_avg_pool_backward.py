@@ -124,6 +124,20 @@ def test_larger_calls(dtype, shape, kernel, stride, padding, dilation, rng):
         assert_same_bits(found, scattered(wide))
 
 
+@float_dtypes
+def test_error_of_many_overlapping_windows(dtype, rng):
+    """Thousands of windows over one element, far away from a running sum's error."""
+    for shape, kernel, padding in (((1, 200), (130,), ((90, 60),)), ((1, 5), (5000,), 4999)):
+        grad = rng.random(fp.output_shape(shape, kernel, 1, padding)).astype(dtype)
+        grad[::3, ::7] *= grad.dtype.type(1000)
+        for fast, slow in (
+            (fp.sum_pool_backward, testing.sum_pool_backward),
+            (fp.avg_pool_backward, testing.avg_pool_backward),
+        ):
+            exact = slow(grad, shape, kernel, 1, padding)
+            assert_within_ulps(fast(grad, shape, kernel, 1, padding), exact, exact)
+
+
 # ---- central differences
 
 

@@ -122,6 +122,18 @@ def test_central_differences(ndim, op, rng):
     assert fp.gradcheck(lambda x: fp.window_pool(x, windows, op), backward, x, eps=1e-4)
 
 
+@float_dtypes
+def test_gradients_of_many_nested_windows(dtype):
+    """The elements in the middle lie in every one of 300 windows, none of which ends after the one before."""
+    starts = np.arange(300)
+    for seed in range(4):
+        grad = np.random.default_rng(seed).random(300).astype(dtype)
+        rising = [math.fsum(grad[: i + 1].astype(np.float64)) for i in range(300)]
+        exact = np.array(rising + rising[::-1]).astype(dtype)
+        found = fp.window_pool_backward(grad, (600,), [(starts, 600 - starts)], "sum")
+        assert_within_ulps(found, exact, exact)
+
+
 def test_known_windows():
     x = np.arange(10).reshape(2, 5)
     ends = [0, 3, 1, 1], [5, 4, 4, 2]
