@@ -79,7 +79,7 @@ def fractional_max_pool(
     --------
     >>> import numpy as np, fastpool as fp
     >>> fp.fractional_max_pool(np.arange(10), (2,), (6,), random_samples=[0.5])
-    array([1, 3, 4, 6, 8, 9])
+    array([1, 3, 5, 6, 8, 9])
     """
     settings = resolve(options, "fractional_max_pool")
     array = _guards.as_input("x", x, settings)
