@@ -45,7 +45,7 @@ def assert_means_agree(found, x, slow, *arguments, **named):
 # ---- against the twin
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(adaptive_calls())
 def test_generated_maxima(call):
     expected = testing.adaptive_max_pool(call.x, **call.arguments, return_indices=True)
@@ -58,7 +58,7 @@ def test_generated_maxima(call):
     assert_same_bits(found, expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(adaptive_calls())
 def test_generated_averages(call):
     x = tame(call.x)
@@ -69,7 +69,7 @@ def test_generated_averages(call):
     assert_same_bits(out, found)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     adaptive_calls(dtypes=("int8",), kinds=("ties",)),
     st.sampled_from(NUMERIC_DTYPES),

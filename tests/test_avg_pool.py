@@ -55,19 +55,19 @@ def compare(fast, slow, x, **arguments):
 # ---- against the twin
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(pool_calls(empty_windows=True), st.sampled_from((None, None, 1, 3, 7)))
 def test_generated_averages(call, override):
     compare(fp.avg_pool, testing.avg_pool, tame(call.x), **call.arguments, divisor_override=override)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(pool_calls())
 def test_generated_averages_without_padding(call):
     compare(fp.avg_pool, testing.avg_pool, tame(call.x), **call.arguments, count_include_pad=False)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(pool_calls(empty_windows=True))
 def test_generated_sums(call):
     compare(fp.sum_pool, testing.sum_pool, tame(call.x), **call.arguments)
@@ -77,7 +77,7 @@ def test_generated_sums(call):
 def test_rows_of_every_length(dtype, rng):
     """Every lane of a vector and every remainder of a row, for strides that have their own code."""
     for length, (kernel, stride, dilation, before, after) in itertools.product(
-        (1, 2, 3, 5, 8, 15, 17, 33, 67),
+        (1, 2, 5, 8, 17, 67),
         [(2, 2, 1, 0, 1), (3, 1, 1, 1, 1), (3, 2, 1, 1, 1), (3, 4, 1, 1, 2), (5, 3, 2, 4, 4), (7, 1, 1, 3, 3)],
     ):
         x = fill("random", dtype, (length,), rng)
@@ -107,7 +107,7 @@ def box_sums(x, kernel, stride, padding, dilation):
 def test_images_and_volumes_of_many_sizes(dtype):
     """Too large for the twin: rows, planes and tiles of every length, at the default settings."""
     rng = np.random.default_rng(2)
-    for _ in range(25):
+    for _ in range(12):
         count = int(rng.integers(1, 4))
         longest = ((9000,), (60, 700), (20, 20, 120))[count - 1]
         shape = (int(rng.integers(1, 4)), *(int(rng.integers(10, n)) for n in longest))
@@ -147,7 +147,7 @@ def test_asked_dtypes(fast, slow, dtype, asked, rng):
         assert isinstance(caught.value, TypeError)
         return
     for kind in ("ties", "random"):
-        x = fill(kind, dtype, (3, 7, 6), rng)
+        x = fill(kind, dtype, (2, 5, 4), rng)
         exact = slow(x, (2, 3), (1, 2), 1, dtype=asked)
         found = fast(x, (2, 3), (1, 2), 1, dtype=asked)
         if is_float(asked):
@@ -391,7 +391,7 @@ def test_large_strides_and_dilations(large):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_bad_element_spoils_its_windows_alone(dtype, bad):
     """At every place of a row, and in every position of a lane."""
-    for length, kernel, stride in [(70, 2, 2), (70, 3, 1), (67, 3, 2), (70, 5, 4), (130, 64, 1), (9, 9, 1), (65, 2, 1)]:
+    for length, kernel, stride in [(70, 2, 2), (35, 3, 1), (67, 3, 2), (70, 5, 4), (80, 64, 1), (9, 9, 1)]:
         for place in range(length):
             x = np.linspace(1, 2, length).astype(dtype)
             x[place] = bad
@@ -483,6 +483,7 @@ def test_lists_and_scalars_of_python():
     assert fp.sum_pool([True, True, False, True], (2,)).tolist() == [2, 1]
 
 
+@settings(max_examples=60)
 @given(pool_calls(dtypes=(*INTEGERS, *FLOAT_DTYPES), kinds=FINITE, empty_windows=True), st.data())
 def test_each_leading_index_on_its_own(call, data):
     """Pooling a slice gives the slice of the pooled, to the bit: the batch leaves no trace in a sample."""

@@ -45,7 +45,7 @@ def compare(x, norm_type, **arguments):
 # ---- against the twin
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     pool_calls(kinds=("random", "ties", "signed_zeros", "some_nan"), empty_windows=True),
     st.sampled_from(NORMS),
@@ -60,7 +60,7 @@ def test_generated_norms(call, norm_type, signed):
     compare(x, norm_type, **call.arguments, signed=signed)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     pool_calls(dtypes=("float64", "float32"), kinds=("random", "ties"), empty_windows=True),
     st.sampled_from(NORMS),

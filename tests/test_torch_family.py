@@ -60,7 +60,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray, scale: float = 1) -> N
 # ---- averages
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(torch_calls(padded=True), st.booleans(), st.sampled_from((None, None, 1, 7)))
 def test_averages(call, include, override):
     x, arguments = call
@@ -98,7 +98,7 @@ def overhangs(x: np.ndarray, arguments: dict[str, Any]) -> bool:
     return fp.output_shape(x.shape, **arguments) != fp.output_shape(x.shape, **arguments | {"ceil_mode": False})
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(torch_calls(padded=False), st.sampled_from((1, 2, 3, 4, 1.5, 0.5)))
 def test_norms(call, norm_type):
     x, arguments = call
@@ -160,7 +160,7 @@ def test_infinite_norms():
 # ---- adaptive
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(st.integers(1, 3), st.data())
 def test_adaptive(ndim, data):
     longest = (40, 12, 7)[ndim - 1]
@@ -193,7 +193,7 @@ def test_global_average_is_adaptive_to_one(ndim, rng):
 # ---- fractional
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(st.integers(1, 3), st.data())
 def test_fractional(ndim, data):
     """Of PyTorch's samples in 2-D the first belongs to the last axis; 1-D is 2-D with one row."""

@@ -45,7 +45,7 @@ def compare_picks(fast, slow, x, *arguments, **named):
 # ---- windows one by one
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(window_calls(), st.sampled_from(("max", "min")))
 def test_generated_extremes(call, op):
     arguments = call.arguments | {"op": op}
@@ -57,7 +57,7 @@ def test_generated_extremes(call, op):
     assert_same_bits(found, expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(window_calls(empty_windows=True))
 def test_generated_sums(call):
     check_sums(tame(call.x), call.arguments | {"op": "sum"})
@@ -83,7 +83,7 @@ def check_sums(x, arguments):
     assert_same_bits(out, found)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     window_calls(dtypes=("int8",), kinds=("ties",)),
     st.sampled_from(NUMERIC_DTYPES),
@@ -300,7 +300,7 @@ def test_bad_edges(coordinates, edges, named):
 # ---- fractional
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(fractional_calls())
 def test_generated_fractional(call):
     compare_picks(fp.fractional_max_pool, testing.fractional_max_pool, call.x, **call.arguments)
@@ -409,7 +409,7 @@ def test_bad_generators(rng):
 # ---- stochastic
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     pool_calls(dtypes=("bool", *INTEGERS, *FLOAT_DTYPES), kinds=("random", "ties", "lowest_but_one")),
     st.integers(0, 2**32 - 1),
