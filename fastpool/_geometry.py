@@ -225,12 +225,19 @@ def extent(kernel: int, dilation: int) -> int:
     return dilation * (kernel - 1) + 1
 
 
+def windows_by_formula(
+    length: int, kernel: int, stride: int, dilation: int, before: int, after: int, ceil_mode: bool
+) -> int:
+    """`output_length` before a last window in nothing but padding is left out. Floor division is exact for any sign."""
+    room = length + before + after - extent(kernel, dilation)
+    return (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+
+
 def output_length(
     length: int, kernel: int, stride: int, dilation: int, before: int, after: int, ceil_mode: bool
 ) -> int:
-    """Number of windows along an axis; below 1 where not even one fits. Floor division is exact for any sign."""
-    room = length + before + after - extent(kernel, dilation)
-    out = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+    """Number of windows along an axis; below 1 where not even one fits."""
+    out = windows_by_formula(length, kernel, stride, dilation, before, after, ceil_mode)
     if ceil_mode and (out - 1) * stride >= length + before:
         out -= 1  # the last window must start inside the input or its left padding
     return out

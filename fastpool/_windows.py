@@ -423,33 +423,43 @@ def window_pool_backward(
     grad = checked_gradient(grad_output, geometry.output_shape, "the pooled values", settings)
     dtype = mean_dtype(grad.dtype, None) if op == "avg" else sum_dtype(grad.dtype, None)
     divide: _plan.Divide = "real" if op == "avg" else "no"
-    parts = list(_ordered_parts(grad, bounds))
-    if len(parts) == 1:
-        part, chosen = parts[0]
-        result = spread(grad_output, part, _geometry_of(shape, chosen), divide, dtype, None, settings)
+    chains = {axis: _chains(*pair) for axis, pair in bounds.items()}
+    if all(chain == [list(range(len(bounds[axis][0])))] for axis, chain in chains.items()):
+        result = spread(grad_output, grad, geometry, divide, dtype, None, settings)
         return settings.record.done(result)
-    # parts of half floats are not rounded before they are added
-    wide = dtype if dtype.itemsize > 2 else np.dtype(np.float32)
-    result = np.zeros(shape, wide)
+    # Windows that nest or come in any order: axis by axis, and along each in parts whose windows are in order.
+    wide = np.dtype(np.float64) if dtype.kind == "f" or dtype.itemsize == 2 else dtype
     with np.errstate(invalid="ignore", over="ignore"):
-        for part, chosen in parts:
-            result += spread(grad_output, part, _geometry_of(shape, chosen), divide, wide, None, settings)
+        result = grad
+        for axis, (starts, stops) in bounds.items():
+            sums = _PairwiseSum()
+            for chain in chains[axis]:
+                part = np.ascontiguousarray(np.take(result, chain, axis))
+                along = {axis: ([starts[o] for o in chain], [stops[o] for o in chain])}
+                full = (*part.shape[:axis], shape[axis], *part.shape[axis + 1 :])
+                sums.add(spread(None, part, _geometry_of(full, along), divide, wide, None, settings))
+            result = sums.total()
         return settings.record.done(result.astype(dtype, copy=False))
 
 
-def _ordered_parts(
-    grad: Array, bounds: dict[int, tuple[list[int], list[int]]]
-) -> Iterator[tuple[Array, dict[int, tuple[list[int], list[int]]]]]:
-    """The gradient in parts whose windows neither start nor stop before the one before: one, unless windows nest."""
-    chains = {axis: _chains(*pair) for axis, pair in bounds.items()}
-    for choice in itertools.product(*chains.values()):
-        part, chosen = grad, {}
-        for axis, chain in zip(chains, choice, strict=True):
-            starts, stops = bounds[axis]
-            if chain != list(range(len(starts))):
-                part = np.ascontiguousarray(np.take(part, chain, axis))
-            chosen[axis] = [starts[o] for o in chain], [stops[o] for o in chain]
-        yield part, chosen
+class _PairwiseSum:
+    """A sum of arrays in pairs of pairs, so that rounding errors grow with the logarithm of their number."""
+
+    def __init__(self) -> None:
+        self._sums: list[tuple[int, Array]] = []
+
+    def add(self, array: Array) -> None:
+        count = 1
+        while self._sums and self._sums[-1][0] == count:
+            array += self._sums.pop()[1]
+            count *= 2
+        self._sums.append((count, array))
+
+    def total(self) -> Array:
+        total = self._sums.pop()[1]
+        while self._sums:
+            total += self._sums.pop()[1]
+        return total
 
 
 def _chains(starts: list[int], stops: list[int]) -> list[list[int]]:

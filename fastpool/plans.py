@@ -13,7 +13,16 @@ import numpy as np
 
 from . import _dispatch
 from ._coverage import Untouched, WindowTaps, overhang, touched_below, untouched, window_taps, windows_on_padding
-from ._geometry import Window, extent, normalize_axes, output_length, pooling_geometry, shape_tuple, window_without_tap
+from ._geometry import (
+    Window,
+    extent,
+    normalize_axes,
+    output_length,
+    pooling_geometry,
+    shape_tuple,
+    window_without_tap,
+    windows_by_formula,
+)
 from ._guards import check_dtype
 from ._plan import pool_plan
 from .errors import DtypeError, GeometryError
@@ -124,7 +133,7 @@ class AxisPlan:
         (before, after), s = self.padding, self.stride
         e = extent(self.kernel_size, self.dilation)
         ceil = s - 1 if self.ceil_mode else 0
-        size = (self.length + before + after - e + ceil) // s + 1
+        size = windows_by_formula(self.length, self.kernel_size, s, self.dilation, before, after, self.ceil_mode)
         signed = " ".join(f"{'-' if n < 0 else '+'} {abs(n)}" for n in (before, after))
         dropped = f" - {size - self.out}" if size != self.out else ""
         return f"({self.length} {signed} - {e} + {ceil}) // {s} + 1{dropped} = {self.out}"
