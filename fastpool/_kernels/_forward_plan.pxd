@@ -53,7 +53,7 @@ cdef enum:
 
 
 ctypedef struct Pass:
-    # One pass of a level: dst[i] = first maximum (or sum) over taps of source[i + offset], after temp[i] where `seeded`.
+    # One pass of a level: dst[i] = first maximum (or sum) over taps of source[i + offset], after a `seeded` temp[i].
     bint from_temp
     bint to_temp
     bint seeded

@@ -274,7 +274,8 @@ cdef class ForwardPlan:
             raise ValueError("the bounds are not of the size of their period")
         if len(bounds.starts) != level.period * (outer if level.shared else 1):
             raise ValueError("every outer index needs starts of its own, or all the same")
-        if max(bounds.counts) > len(bounds.offsets) or min(bounds.counts) < 0 or len(bounds.codes) < len(bounds.offsets):
+        taps = len(bounds.offsets)
+        if max(bounds.counts) > taps or min(bounds.counts) < 0 or len(bounds.codes) < taps or bounds.most > taps:
             raise ValueError("a window has more taps than the plan has offsets")
         return 0
 
