@@ -431,6 +431,7 @@ def window_pool_backward(
     # parts of half floats are not rounded before they are added
     wide = dtype if dtype.itemsize > 2 else np.dtype(np.float32)
     result = np.zeros(shape, wide)
+    settings.record.step("write", result)
     with np.errstate(invalid="ignore", over="ignore"):
         for part, chosen in parts:
             result += spread(grad_output, part, _geometry_of(shape, chosen), divide, wide, None, settings)
