@@ -10,12 +10,13 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from . import _buffers, _guards, _plan
+from . import _guards, _plan
+from ._extremes import run_maximum
 from ._geometry import Geometry, pooling_geometry
 from ._sums import FLOAT64, Array, checked_gradient, mean_dtype, run_sums, spread
 from ._unpool import max_pool_backward
 from .errors import GeometryError
-from .options import Options, Settings, resolve, threads_of
+from .options import Options, Settings, resolve
 
 __all__ = ["lp_pool", "lp_pool_backward"]
 
@@ -111,8 +112,9 @@ def lp_pool(
     return settings.record.done(run_sums(plan, x, array, result, out, settings))
 
 
-def _magnitude(x: Array) -> Array:
+def _magnitude(x: Array, settings: Settings) -> Array:
     magnitude: Array = np.abs(x.astype(np.float64) if x.dtype.kind in "biu" else x)
+    settings.record.step("kernel", magnitude)
     return magnitude
 
 
@@ -130,16 +132,21 @@ def _largest_magnitude(
 ) -> Array:
     """The norm at infinity; 0 for a window of nothing but padding."""
     geometry = pooling_geometry(x.shape, kernel_size, stride, padding, dilation, ceil_mode, axes, padding_counts=True)
+    dtype = mean_dtype(x.dtype, None)
     if out is not None:
-        _guards.check_out("out", out, geometry.output_shape, mean_dtype(x.dtype, None), (given, x))
-    plan = _plan.maximum_plan(geometry, mean_dtype(x.dtype, None), False, False)
-    magnitude = _magnitude(x)
-    result = _buffers.empty(geometry.output_shape, magnitude.dtype) if out is None else out
-    if plan.compiled is not None:
-        threads = threads_of(settings) if plan.parallel else 1
-        plan.compiled.run(_guards.as_bytes(magnitude), _guards.as_bytes(result), None, threads)
+        _guards.check_out("out", out, geometry.output_shape, dtype, (given, x))
+    # the maximum of half floats is taken from the input, where a window without taps has nothing to take
+    magnitude = _magnitude(x, settings).astype(np.float32 if dtype.itemsize == 2 else dtype, copy=False)
+    plan = _plan.maximum_plan(geometry, magnitude.dtype, False, False)
+    direct = out if magnitude.dtype == dtype else None
+    result: Array = run_maximum(plan, magnitude, False, direct, (given, x), settings)
     np.maximum(result, 0, out=result)  # -inf is what a window without taps leaves; NaN stays
-    return result
+    if result.dtype == dtype:
+        return result
+    if out is None:
+        return result.astype(dtype)
+    out[...] = result
+    return out  # type: ignore[no-any-return]
 
 
 def lp_pool_backward(
@@ -204,37 +211,61 @@ def lp_pool_backward(
     dtype = mean_dtype(grad.dtype, None)
     if out is not None:
         _guards.check_out("out", out, array.shape, dtype, (grad_output, x, y, grad, array, norms))
-    values = array.astype(np.float64, copy=False)
-    scale = norms.astype(np.float64, copy=False)
     with np.errstate(all="ignore"):
         if math.isinf(p):
             slope = _slope_at_infinity(grad, array, geometry, settings)
         else:
-            # y**(1-p) on the way back, and what belongs to an element afterwards
-            weights = np.where(scale == 0, 0.0, grad.astype(np.float64) * np.power(scale, 1 - p))
-            slope = spread(None, weights, geometry, "no", FLOAT64, None, settings)
-            local = np.power(values if signed else np.abs(values), p - 1)
-            if not signed:
-                local *= np.sign(values)
-            if p != 1 or not signed:
-                slope *= np.where(values == 0, 0.0, local)
+            slope = _slope(p, bool(signed), grad, array, norms, geometry, settings)
     if out is None:
-        return settings.record.done(slope.astype(dtype, copy=False))
+        result = slope.astype(dtype, copy=False)
+        settings.record.step("write", result)
+        return settings.record.done(result)
     out[...] = slope
     return settings.record.done(out)
 
 
+def _slope(
+    p: float, signed: bool, grad: Array, x: Array, norms: Array, geometry: Geometry, settings: Settings
+) -> Array:
+    """y**(1-p) on the way back, and afterwards x**(p-1), which belongs to an element."""
+    weights = norms.astype(np.float64)
+    zero = weights == 0
+    np.power(weights, 1 - p, out=weights)
+    weights *= grad
+    weights[zero] = 0
+    settings.record.step("kernel", weights, zero)
+    slope = spread(None, weights, geometry, "no", FLOAT64, None, settings)
+    if p == 1 and signed:
+        return slope
+    local = x.astype(np.float64)
+    zero = local == 0
+    if signed:
+        np.power(local, p - 1, out=local)
+    elif p == 1:
+        np.sign(local, out=local)  # of NaN is NaN, unlike its power 0
+    else:
+        sign = local < 0
+        np.abs(local, out=local)
+        np.power(local, p - 1, out=local)
+        np.negative(local, out=local, where=sign)
+    local[zero] = 0
+    slope *= local
+    settings.record.step("kernel", local, zero)
+    return slope
+
+
 def _slope_at_infinity(grad: Array, x: Array, geometry: Geometry, settings: Settings) -> Array:
+    """The gradient of every window at its first element of the largest magnitude, with the sign of that element."""
     plan = _plan.maximum_plan(geometry, FLOAT64, False, True)
-    magnitude = _magnitude(x).astype(np.float64, copy=False)
-    largest = np.empty(geometry.output_shape)
-    indices = np.empty(geometry.output_shape, np.int64)
-    if plan.compiled is None:
-        return np.zeros(x.shape)
-    threads = threads_of(settings) if plan.parallel else 1
-    plan.compiled.run(_guards.as_bytes(magnitude), _guards.as_bytes(largest), indices.reshape(-1), threads)
+    magnitude = _magnitude(x, settings).astype(np.float64, copy=False)
+    largest, indices = run_maximum(plan, magnitude, True, None, (), settings)
     indices[largest < 0] = 0  # a window without taps has no index
-    signs = np.sign(x.reshape(-1)[indices])
-    with np.errstate(invalid="ignore"):
-        weights = np.where(largest <= 0, 0.0, grad.astype(np.float64) * signs)
-    return max_pool_backward(weights, indices, x.shape, num_threads=settings.num_threads, debug_mode=False)  # type: ignore[no-any-return]
+    weights = np.sign(x.reshape(-1)[indices], dtype=np.float64)
+    weights *= grad
+    weights[largest <= 0] = 0
+    settings.record.step("kernel", weights)
+    slope: Array = max_pool_backward(
+        weights, indices, x.shape, num_threads=settings.num_threads, check_finite="ignore", debug_mode=False
+    )
+    settings.record.step("kernel", slope)
+    return slope

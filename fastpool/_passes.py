@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,6 +71,11 @@ class Spread:
         """Whether the windows repeat with a period, some perhaps reaching over the ends of the axis."""
         whole = self.bounds.period >= self.bounds.out and self.bounds.phase == 0
         return not whole or int(self.first.min()) < 0 or int(self.beyond.max()) > self.bounds.length
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether rows are scanned window by window: where some are long."""
+        return not self.is_periodic and self.most >= SCAN_TAPS
 
     def places(self, tile: int) -> tuple[int, ...]:
         """The most positions that a tile reads."""
@@ -163,11 +168,8 @@ def passes_of(
     return tuple(done)
 
 
-def scans(window: Window | Bounds, phases: Phases | Spread) -> bool:
+def scans(window: Window) -> bool:
     """Whether rows are scanned window by window: long windows that hardly overlap."""
-    if isinstance(phases, Spread):
-        return not phases.is_periodic and phases.most >= SCAN_TAPS
-    window = cast(Window, window)
     return (
         window.dilation == 1 and window.kernel >= SCAN_TAPS and (2 * window.stride >= window.kernel or window.out == 1)
     )

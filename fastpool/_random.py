@@ -97,7 +97,7 @@ def fractional_max_pool(
                 f"output_size + kernel_size - 1 must not exceed the length"
             )
     planes = tuple(n for axis, n in enumerate(array.shape) if axis not in places)
-    samples = _samples(random_samples, rng, planes, len(places))
+    samples = _samples(random_samples, rng, planes, len(places), settings)
     flat = samples.reshape(-1, len(places))
     last = tuple(range(array.ndim - len(places), array.ndim))
     if len(flat) == 1 or places == last:
@@ -108,21 +108,25 @@ def fractional_max_pool(
     order = sorted(range(len(places)), key=lambda j: places[j])
     places, kernel, sizes = tuple(places[j] for j in order), [kernel[j] for j in order], [sizes[j] for j in order]
     moved = np.ascontiguousarray(np.moveaxis(array, places, last))
+    settings.record.step("guard", moved)
     found = _fractional(x, moved, last, kernel, sizes, flat[:, order], return_indices, settings)
     values = np.ascontiguousarray(np.moveaxis(found.values if return_indices else found, last, places))
     if not return_indices:
+        settings.record.step("write", values)
         return settings.record.done(values)
     # indices speak of the input, not of what was moved
     found_at = np.unravel_index(np.moveaxis(found.indices, last, places), moved.shape)
     came_from = [axis for axis in range(array.ndim) if axis not in places] + list(places)
     along = [found_at[came_from.index(axis)] for axis in range(array.ndim)]
-    return settings.record.done(Pooled(values, np.asarray(np.ravel_multi_index(along, array.shape))))
+    indices = np.asarray(np.ravel_multi_index(along, array.shape))
+    settings.record.step("write", values, indices)
+    return settings.record.done(Pooled(values, indices))
 
 
-def _samples(given: Any, rng: Any, planes: tuple[int, ...], count: int) -> Array:
+def _samples(given: Any, rng: Any, planes: tuple[int, ...], count: int, settings: Settings) -> Array:
     if given is None:
         return _generator(rng).random((*planes, count))
-    samples = _guards.as_array("random_samples", given)
+    samples = _guards.as_input("random_samples", given, settings)
     if samples.dtype.kind not in "fiu" or samples.shape not in ((count,), (*planes, count)):
         raise GeometryError(
             f"random_samples has shape {samples.shape} and dtype {samples.dtype}; it must be numbers of shape "
@@ -220,13 +224,16 @@ def stochastic_pool(
         if bad.any():
             where = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), array.shape))
             raise error(f"x holds {array[where]} at {where}, which {what}; values are probabilities up to a factor")
+    settings.record.step("guard", weights)
     draws = _generator(rng).random(geometry.output_shape)
-    indices = _drawn(weights, draws, geometry)
+    settings.record.step("plan", draws)
+    indices = _drawn(weights, draws, geometry, settings)
     values = array.reshape(-1)[indices] if array.size else np.empty(geometry.output_shape, array.dtype)
+    settings.record.step("write", values, indices)
     return settings.record.done(Pooled(values, indices) if return_indices else values)
 
 
-def _drawn(weights: Array, draws: Array, geometry: Geometry) -> Array:
+def _drawn(weights: Array, draws: Array, geometry: Geometry, settings: Settings) -> Array:
     """Flat index of the tap that each draw points to: all outputs at once, one tap after the other."""
     if draws.size == 0:
         return np.empty(draws.shape, np.int64)
@@ -241,6 +248,8 @@ def _drawn(weights: Array, draws: Array, geometry: Geometry) -> Array:
     chosen = np.full(geometry.output_shape, -1, np.int64)
     latest = np.zeros(geometry.output_shape, np.int64)  # the last tap that weighs anything, should rounding pass it by
     flat = np.arange(weights.size, dtype=np.int64).reshape(weights.shape)
+    for made in (totals, taps, targets, running, latest, flat):
+        settings.record.step("kernel", made)
     for outputs, elements in _tap_slices(geometry):
         weight, empty = weights[elements], zero[outputs]
         running[outputs] += np.where(empty, 1.0, weight)
@@ -248,7 +257,9 @@ def _drawn(weights: Array, draws: Array, geometry: Geometry) -> Array:
         latest[outputs] = np.where((weight > 0) | empty, here, latest[outputs])
         found = (chosen[outputs] < 0) & (running[outputs] > targets[outputs])
         chosen[outputs] = np.where(found, here, chosen[outputs])
-    return np.where(chosen < 0, latest, chosen)
+    np.copyto(chosen, latest, where=chosen < 0)
+    settings.record.step("kernel")
+    return chosen
 
 
 def _tap_slices(geometry: Geometry) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:

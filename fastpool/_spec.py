@@ -172,10 +172,23 @@ def choose_lanes(
     return lane, tuple(weights), tuple(table)
 
 
+def _phases_of_levels(form: Canonical) -> tuple[Phases | Spread, ...]:
+    """The slots of every level; rows that are scanned need none."""
+    *outer, leaf = (level.window for level in form.levels)
+    scanned = isinstance(leaf, Window) and scans(leaf)
+    return (*map(phases_of, outer), Phases((0,), (0,)) if scanned else phases_of(leaf))
+
+
+def _is_scanned(form: Canonical, phases: tuple[Phases | Spread, ...]) -> bool:
+    """Whether rows are scanned window by window."""
+    leaf, spread = form.levels[-1].window, phases[-1]
+    return spread.is_scanned if isinstance(spread, Spread) else scans(cast(Window, leaf))
+
+
 def maximum_spec(geometry: Geometry, kind: int, stored_bytes: int, flip: int, indices: bool) -> ForwardSpec:
     """Plan a maximum over `geometry` (minima differ in `flip` alone)."""
     form = _kernel_form(geometry)
-    phases = tuple(phases_of(level.window) for level in form.levels)
+    phases = _phases_of_levels(form)
     codes = indices or kind == HALF
     lane_bytes, steps, table = choose_lanes(form, phases, stored_bytes, codes)
     shape = _shape_of(form, phases, lane_bytes, codes, fold=-1)
@@ -188,12 +201,12 @@ def sum_spec(
 ) -> ForwardSpec:
     """Plan sums over `geometry`, whose elements are raised to a power in the way that `power` says."""
     form = _kernel_form(geometry)
-    phases = tuple(phases_of(level.window) for level in form.levels)
+    phases = _phases_of_levels(form)
     # Rows are added up while they are loaded where that leaves fewer rows to be split, and elements are what is added.
     # Which axis comes first depends on the pooled axes alone, so that sums do not depend on axes that are only carried.
     fold = -1
     pooled = [i for i, level in enumerate(form.levels) if taps_along(level.window) > 1]
-    if len(pooled) > 1 and power < ABSOLUTE_POWER and not scans(form.levels[-1].window, phases[-1]):
+    if len(pooled) > 1 and power < ABSOLUTE_POWER and not _is_scanned(form, phases):
         above, spread = form.levels[pooled[-2]].window, phases[pooled[-2]]
         if isinstance(spread, Spread):
             few = spread.most <= FOLD_BOUNDED_TAPS and not spread.is_periodic and above.out <= above.length
@@ -213,9 +226,7 @@ def sum_spec(
 
 
 def _shape_of(form: Canonical, phases: tuple[Phases | Spread, ...], lane_bytes: int, codes: bool, fold: int) -> Shape:
-    scan = scans(form.levels[-1].window, phases[-1])
-    if scan and isinstance(phases[-1], Phases):
-        phases = (*phases[:-1], Phases((0,), (0,)))
+    scan = _is_scanned(form, phases)
     carried = taps_along(form.levels[-1].window) == 1
     direct_leaf = carried and any(taps_along(level.window) > 1 for level in form.levels)
     return Shape(form, phases, lane_bytes, codes, scan, direct_leaf, fold)

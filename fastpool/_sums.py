@@ -132,9 +132,11 @@ def spread(
     if not cropped:
         return run_sums(plan, given, grad, dtype, out, settings)
     # what negative padding cut off has no part in any window
+    inner = run_sums(plan, given, grad, dtype, None, settings)
     result = _buffers.empty(geometry.input_shape, dtype) if out is None else out
+    settings.record.step("write", result if out is None else None)
     result.fill(0)
-    result[kept] = run_sums(plan, given, grad, dtype, None, settings)
+    result[kept] = inner
     return result
 
 

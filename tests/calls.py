@@ -27,6 +27,10 @@ HALVES = X.astype(np.float16)
 WINDOW: dict[str, Any] = {"kernel_size": (3, 2), "stride": (2, 2), "padding": (1, 0)}
 POOLED = fp.max_pool(X, **WINDOW, return_indices=True)
 SHAPE = POOLED.values.shape
+GRADIENT = fp.avg_pool(X, **WINDOW)
+# windows of several sizes along the last axis: nested ones, and in no order
+WINDOWS = [(np.array([3, 0, 8]), np.array([9, 20, 12]))]
+ROWS = fp.window_pool(X, WINDOWS, "sum")
 
 # Keyword arguments, several sets where a function has several ways to go.
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
@@ -51,6 +55,87 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
         {"values": POOLED.values, "indices": POOLED.indices, "output_shape": X.shape, "out": np.empty_like(X)},
     ],
     "max_unpool_backward": [{"grad_output": X, "indices": POOLED.indices}],
+    "avg_pool": [
+        {"x": X, **WINDOW},
+        {"x": X, **WINDOW, "count_include_pad": False, "out": np.empty(SHAPE, X.dtype)},
+        {"x": X[:, ::-1], "kernel_size": (2, 2), "dilation": 3, "divisor_override": 3},
+        {"x": HALVES, **WINDOW, "dtype": np.float64},
+    ],
+    "sum_pool": [{"x": X, **WINDOW}, {"x": HALVES, **WINDOW, "out": np.empty(SHAPE, HALVES.dtype)}],
+    "lp_pool": [
+        {"x": X, "norm_type": 2, **WINDOW},
+        {"x": X, "norm_type": 2.5, **WINDOW, "out": np.empty(SHAPE, X.dtype)},
+        {"x": HALVES, "norm_type": 3, **WINDOW, "signed": True},
+        {"x": X, "norm_type": np.inf, **WINDOW},
+        {"x": X, "norm_type": np.inf, **WINDOW, "out": np.empty(SHAPE, X.dtype)},
+    ],
+    "adaptive_max_pool": [
+        {"x": X, "output_size": (5, 3), "return_indices": True},
+        {"x": X, "output_size": (5, 3), "out": np.empty((2, 3, 5, 3), X.dtype)},
+    ],
+    "adaptive_avg_pool": [
+        {"x": X, "output_size": (5, None)},
+        {"x": HALVES, "output_size": (8, 5), "out": np.empty((2, 3, 8, 5), HALVES.dtype)},
+    ],
+    "global_avg_pool": [{"x": X}, {"x": HALVES, "axes": (0, 2), "keepdims": False, "dtype": np.float32}],
+    "fractional_max_pool": [
+        {"x": X, "kernel_size": (2, 3), "output_size": (7, 5), "rng": 3, "return_indices": True},
+        {"x": X, "kernel_size": (2, 3), "output_size": (7, 5), "random_samples": np.array([0.25, 0.5])},
+        {
+            "x": X,
+            "kernel_size": 2,
+            "output_size": 2,
+            "axes": (1, 3),
+            "random_samples": _rng.random((2, 16, 2)),
+            "return_indices": True,
+        },
+    ],
+    "stochastic_pool": [
+        {"x": abs(X), **WINDOW, "rng": 3},
+        {"x": abs(HALVES), **WINDOW, "rng": 3, "return_indices": True},
+    ],
+    "window_pool": [
+        {"x": X, "windows": WINDOWS, "op": "min", "return_indices": True},
+        {"x": X, "windows": WINDOWS, "op": "sum", "out": np.empty(ROWS.shape, X.dtype)},
+        {"x": HALVES, "windows": [*WINDOWS, ([0, 4], [8, 5])], "op": "avg", "axes": (3, 2)},
+    ],
+    "windows_from_edges": [{"coordinates": np.linspace(0, 1, 20), "edges": np.array([0.0, 0.3, 0.35, 1.0])}],
+    "avg_pool_backward": [
+        {"grad_output": GRADIENT, "input_shape": X.shape, **WINDOW},
+        {
+            "grad_output": GRADIENT,
+            "input_shape": X.shape,
+            **WINDOW,
+            "count_include_pad": False,
+            "out": np.empty_like(X),
+        },
+        {"grad_output": ROWS[..., :2], "input_shape": (2, 3, 16, 9), "kernel_size": (3,), "padding": -1},
+        {
+            "grad_output": ROWS[..., :2],
+            "input_shape": (2, 3, 16, 9),
+            "kernel_size": (3,),
+            "padding": -1,
+            "out": np.empty((2, 3, 16, 9), X.dtype),
+        },
+    ],
+    "sum_pool_backward": [{"grad_output": GRADIENT.astype(np.float16), "input_shape": X.shape, **WINDOW}],
+    "lp_pool_backward": [
+        {"grad_output": GRADIENT, "x": X, "y": fp.lp_pool(X, p, **WINDOW), "norm_type": p, **WINDOW, **more}
+        for p in (2, 2.5, np.inf)
+        for more in ({}, {"out": np.empty_like(X)})
+    ],
+    "adaptive_avg_pool_backward": [
+        {"grad_output": GRADIENT, "input_shape": (2, 3, 20, 15)},
+        {"grad_output": GRADIENT, "input_shape": (2, 3, 20, 15), "out": np.empty((2, 3, 20, 15), X.dtype)},
+    ],
+    "global_avg_pool_backward": [
+        {"grad_output": GRADIENT[:, :, :1, :1], "input_shape": X.shape},
+        {"grad_output": np.ones((3, 20), np.float16), "input_shape": X.shape, "axes": (0, 2)},
+    ],
+    "window_pool_backward": [
+        {"grad_output": ROWS, "input_shape": X.shape, "windows": WINDOWS, "op": "avg"},
+        {"grad_output": ROWS[..., 1:], "input_shape": X.shape, "windows": [((0, 8), (9, 20))], "op": "sum"},
+    ],
     "convert_indices": [{"indices": POOLED.indices, "input_shape": X.shape, "spatial_ndim": 2, "to": "tensorflow"}],
     "gradcheck": [{"function": lambda x: x * x, "backward": lambda g, x: 2 * x * g, "inputs": np.array([3.0])}],
 }
@@ -68,8 +153,13 @@ def calls(name: str) -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
 
 
 def arrays_in(arguments: dict[str, Any]) -> list[np.ndarray]:
-    """Every array among the arguments, in tuples too."""
+    """Every array among the arguments, in tuples and lists too."""
     found: list[np.ndarray] = []
-    for value in arguments.values():
-        found += [entry for entry in (value if isinstance(value, tuple) else (value,)) if isinstance(entry, np.ndarray)]
+    values = list(arguments.values())
+    while values:
+        value = values.pop()
+        if isinstance(value, (tuple, list)):
+            values += value
+        elif isinstance(value, np.ndarray):
+            found.append(value)
     return found

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -24,6 +25,18 @@ EVERY_CALL = [
     for name in RECORDED
     for i, (function, arguments) in enumerate(calls(name))
 ]
+
+# Functions that hold arrays between input and result, beside the workspace of kernels; those that run no kernel; and
+# arrays that must be finite, whatever `check_finite` says.
+ARRAYS_BETWEEN = {
+    "avg_pool_backward",
+    "adaptive_avg_pool_backward",
+    "lp_pool",
+    "lp_pool_backward",
+    "window_pool_backward",
+}
+NUMPY_ALONE = {"stochastic_pool"}
+ALWAYS_FINITE = {("stochastic_pool", "x"), ("fractional_max_pool", "random_samples")}
 
 
 def recorded(function, *arguments, **keywords):
@@ -63,8 +76,11 @@ def test_every_call_is_reported(function, arguments, capsys):
     assert sum(seconds for seconds, _ in steps) * 1e9 <= elapsed
     made = 0 if "out" in arguments else sum(part.nbytes for part in parts(result))
     assert report.steps.write.bytes >= made
-    assert report.runs
-    assert report.steps.kernel.bytes == sum(run.threads * run.workspace for run in report.runs)
+    assert bool(report.runs) == (function.__name__ not in NUMPY_ALONE)
+    workspace = sum(run.threads * run.workspace for run in report.runs)
+    assert report.steps.kernel.bytes >= workspace
+    if function.__name__ not in ARRAYS_BETWEEN | NUMPY_ALONE:
+        assert report.steps.kernel.bytes == workspace
     for run in report.runs:
         assert 1 <= run.threads <= run.units
         assert run.tile
@@ -122,8 +138,13 @@ def test_check_finite_looks_at_every_array(function, arguments):
             spoiled[(-1,) * spoiled.ndim] = value
             with pytest.raises(fp.NonFiniteError, match=rf"^{name} holds"):
                 function(**{**arguments, name: spoiled}, check_finite="raise")
-            with pytest.warns(fp.NonFiniteWarning, match=rf"^{name} holds"):
+            refused = (function.__name__, name) in ALWAYS_FINITE
+            with (
+                pytest.warns(fp.NonFiniteWarning, match=rf"^{name} holds") as caught,
+                pytest.raises(fp.FastpoolError, match=rf"^{name} holds") if refused else nullcontext(),
+            ):
                 function(**{**arguments, name: spoiled}, check_finite="warn")
+            assert len(caught) == 1
     function(**arguments, check_finite="raise")
 
 

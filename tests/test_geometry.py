@@ -18,6 +18,7 @@ import fastpool as fp
 from fastpool import _geometry, testing
 from fastpool._canonical import canonical_form
 from fastpool._geometry import Window, output_length, pooling_geometry, window_without_tap
+from fastpool._twins import Windows, flat_index
 
 HUGE = 8608480567731124087
 
@@ -195,9 +196,9 @@ def test_canonical_form_visits_the_same_elements(call):
             assert output not in found
             found[output] = [offset + top * outer_in + sum(taps) for taps in itertools.product(*along)]
     expected = {}
+    windows = Windows.strided(geometry)
     for output, place in enumerate(np.ndindex(*geometry.output_shape)):
-        taps = testing._taps(place, geometry)
-        expected[output] = [testing._flat_index(tap, geometry.input_shape) for tap in taps]
+        expected[output] = [flat_index(tap, geometry.input_shape) for tap in windows.at(place)]
     if 0 in geometry.output_shape:
         assert expected == {}
     else:

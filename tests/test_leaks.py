@@ -16,8 +16,8 @@ from calls import ARGUMENTS, FUNCTIONS, NO_ARRAYS, RECORDED, arrays_in, calls
 import fastpool as fp
 from fastpool import _buffers
 
-TIMES = 1000
-TRACED = 8 * TIMES  # bytes: less than the smallest object to a call
+TIMES = 1000  # calls of every function, in the several ways it has to go
+TRACED = 8  # bytes per call: less than the smallest object
 RESIDENT = 1 << 20  # bytes: less than the result or the workspace of any call
 
 
@@ -47,16 +47,16 @@ def resident_bytes():
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def leaks(call):
-    """Whether many calls leave memory, traced or resident, every time anew: caches fill up once."""
-    for _ in range(3):
+def leaks(call, times=TIMES):
+    """Whether many calls leave memory, traced or resident, every time anew: caches fill up and are full."""
+    for _ in range(12):
         gc.collect()
         traced, resident = tracemalloc.get_traced_memory()[0], resident_bytes()
-        for _ in range(TIMES):
+        for _ in range(times):
             call()
         gc.collect()
         traced, resident = tracemalloc.get_traced_memory()[0] - traced, resident_bytes() - resident
-        if traced < TRACED and resident < RESIDENT:
+        if traced < TRACED * times and resident < RESIDENT:
             return False
     return True
 
@@ -68,11 +68,13 @@ def leaks(call):
 def test_no_function_leaks(name, debug_mode, monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)  # nothing collects what is printed
     with fp.options(debug_mode=debug_mode):
-        for function, arguments in islice(calls(name), 1 if debug_mode else None):
+        ways = list(islice(calls(name), 1 if debug_mode else None))
+        for function, arguments in ways:
             arrays = arrays_in(arguments)
             gc.collect()
             before = [sys.getrefcount(array) for array in arrays]
-            assert not leaks(lambda call=function, given=arguments: call(**given)), arguments
+            times = TIMES // (4 if debug_mode else len(ways))
+            assert not leaks(lambda call=function, given=arguments: call(**given), times), arguments
             assert [sys.getrefcount(array) for array in arrays] == before
 
 

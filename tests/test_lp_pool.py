@@ -250,6 +250,15 @@ def test_integer_gradients_and_inputs():
     assert fp.lp_pool_backward(np.ones(1, np.float32), np.array([3, -4]), np.array([5.0]), 2, (2,)).dtype == np.float32
 
 
+@every_dtype
+@pytest.mark.parametrize("norm_type", [1, 2, 2.5, math.inf])
+def test_gradients_of_every_input(dtype, norm_type):
+    x = np.array([0, 1, 1, 1, 0, 0], dtype)
+    y = fp.lp_pool(x, norm_type, (2,))
+    expected = testing.lp_pool_backward(np.ones(3), x, y, norm_type, (2,))
+    assert_close(fp.lp_pool_backward(np.ones(3), x, y, norm_type, (2,)), expected)
+
+
 # ---- arrays and options
 
 
