@@ -445,14 +445,16 @@ def adjoint_window(window: Window) -> Window | Bounds:
         after = max(0, length + (k - 1) * d - behind - out)
         return Window(out - crop, k, 1, d, max(behind, 0), after, length, crop)
     common = math.gcd(s, d)
+    period = s // common  # of the taps that an element of phase r can be
+    inverse = pow(d // common, -1, period)
     starts, counts = [], []
     for r in range(s):
-        first = next((j for j in range(min(k, s // common)) if (j * d - r) % s == 0), None)
-        if first is None:
+        first = r // common * inverse % period  # solves first*d = r modulo s
+        if r % common or first >= k:
             starts.append(0)
             counts.append(0)
             continue
-        taps = range(first, k, s // common)
+        taps = range(first, k, period)
         starts.append(before // s - (taps[-1] * d - r) // s)
         counts.append(len(taps))
     return Bounds(out, length, s, before % s, d // common, _int64(starts), _int64(counts))
