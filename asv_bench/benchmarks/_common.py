@@ -38,10 +38,24 @@ class Case(NamedTuple):
     def pool(self, x: Array, **more: Any) -> Any:
         return fp.max_pool(x, self.kernel, self.stride, self.padding, self.dilation, axes=self.axes, **more)
 
+    def average(self, x: Array, **more: Any) -> Any:
+        # Pixels are averaged to pixels, as an image pyramid wants them.
+        dtype = None if x.dtype.kind == "f" else x.dtype
+        return fp.avg_pool(
+            x, self.kernel, self.stride, self.padding, self.dilation, axes=self.axes, dtype=dtype, **more
+        )
+
+    def average_backward(self, grad: Array, **more: Any) -> Any:
+        return fp.avg_pool_backward(
+            grad, self.shape, self.kernel, self.stride, self.padding, self.dilation, axes=self.axes, **more
+        )
+
+    def output_shape(self) -> tuple[int, ...]:
+        return fp.output_shape(self.shape, self.kernel, self.stride, self.padding, self.dilation, axes=self.axes)
+
     def outputs(self) -> fp.Pooled:
         """Arrays for `out=`, their pages touched."""
-        shape = fp.output_shape(self.shape, self.kernel, self.stride, self.padding, self.dilation, axes=self.axes)
-        return fp.Pooled(np.full(shape, 1, self.dtype), np.full(shape, 1, np.int64))
+        return fp.Pooled(np.full(self.output_shape(), 1, self.dtype), np.full(self.output_shape(), 1, np.int64))
 
 
 # Names are kept in results for good: a changed case takes a new name.
@@ -64,6 +78,45 @@ CASES = {
     "4d k2s2 2x24x48^3": Case((2, 24, 48, 48, 48), "f4", (2, 2, 2, 2), 2),
     "4d k3s1p1 24x48^3": Case((24, 48, 48, 48), "f4", (3, 3, 3, 3), 1, 1),
     "4d k3s2p1 24x48^3": Case((24, 48, 48, 48), "f4", (3, 3, 3, 3), 2, 1),
+}
+
+
+class Call(NamedTuple):
+    """A function of the family with its arguments, and the shape of its float32 input."""
+
+    shape: tuple[int, ...]
+    run: Callable[[Array], Any]
+
+    def array(self) -> Array:
+        return np.random.default_rng(7).random(self.shape, np.float32)
+
+
+# Bins whose widths grow with the distance, as of a LiDAR waveform, and bins of other widths along every axis.
+RANGE_BINS = fp.windows_from_edges(np.arange(50, 16050), np.geomspace(50, 16050, 201))
+UNEVEN = [fp.windows_from_edges(np.arange(64), 64 * np.linspace(0, 1, 14) ** power) for power in (1.5, 1.0, 0.7)]
+
+# Likewise kept for good.
+CALLS = {
+    "sum 4d k3s2p1 24x48^3": Call((24, 48, 48, 48), lambda x: fp.sum_pool(x, (3, 3, 3, 3), 2, 1)),
+    "lp2 2d k3s2p1 8x64x112^2": Call((8, 64, 112, 112), lambda x: fp.lp_pool(x, 2, (3, 3), 2, 1)),
+    "adaptive avg 7^2 16x512x37x53": Call((16, 512, 37, 53), lambda x: fp.adaptive_avg_pool(x, (7, 7))),
+    "adaptive max+idx 7^2 16x512x37x53": Call(
+        (16, 512, 37, 53), lambda x: fp.adaptive_max_pool(x, (7, 7), return_indices=True)
+    ),
+    "global avg 8x512x56^2": Call((8, 512, 56, 56), fp.global_avg_pool),
+    "global avg nhwc 8x56^2x512": Call((8, 56, 56, 512), lambda x: fp.global_avg_pool(x, axes=(1, 2))),
+    "global avg 1x1x256^3": Call((1, 1, 256, 256, 256), fp.global_avg_pool),
+    "fractional k2 79^2 8x64x112^2": Call(
+        (8, 64, 112, 112), lambda x: fp.fractional_max_pool(x, (2, 2), (79, 79), random_samples=[0.3, 0.7])
+    ),
+    "fractional by plane k2 79^2 8x64x112^2": Call(
+        (8, 64, 112, 112), lambda x: fp.fractional_max_pool(x, (2, 2), (79, 79), rng=7)
+    ),
+    "window avg 200 bins 16x64x16000": Call((16, 64, 16000), lambda x: fp.window_pool(x, [RANGE_BINS], "avg")),
+    "window max+idx 200 bins 16x64x16000": Call(
+        (16, 64, 16000), lambda x: fp.window_pool(x, [RANGE_BINS], "max", return_indices=True)
+    ),
+    "window sum 3d uneven 13^3 32x64^3": Call((32, 64, 64, 64), lambda x: fp.window_pool(x, UNEVEN, "sum")),
 }
 
 

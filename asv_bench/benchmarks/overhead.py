@@ -35,6 +35,18 @@ class SmallCall:
     def time_backward(self):
         fp.max_pool_backward(self.values, self.indices, self.x.shape)
 
+    def time_avg_pool(self):
+        fp.avg_pool(self.x, (2, 2))
+
+    def time_avg_pool_backward(self):
+        fp.avg_pool_backward(self.values, self.x.shape, (2, 2))
+
+    def time_adaptive_avg_pool(self):
+        fp.adaptive_avg_pool(self.x, (7, 7))
+
+    def time_window_pool(self):
+        fp.window_pool(self.x, [([0, 5, 9], [5, 9, 32])], "avg")
+
     def time_output_shape(self):
         fp.output_shape((1, 16, 32, 32), (3, 3), 2, 1)
 
@@ -55,6 +67,9 @@ class FirstCall:
 
     def time_with_indices(self):
         fp.max_pool(next(self.arrays), (3, 3), 2, 1, return_indices=True)
+
+    def time_avg_pool(self):
+        fp.avg_pool(next(self.arrays), (3, 3), 2, 1)
 
 
 class LargeConversion:
