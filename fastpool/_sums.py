@@ -117,27 +117,43 @@ def spread(
     for along in counts:  # windows of different sizes: divided before they are spread
         grad = grad / (along if grad.dtype == np.float64 else along.astype(_wide(grad.dtype)))
         settings.record.step("kernel", grad)
-    kept = tuple(slice(None) for _ in grad.shape)
-    cropped = False
-    windows: list[Window | Bounds] = []
+    kept = [slice(None) for _ in grad.shape]
+    windows: dict[int, Window | Bounds] = {}
     shape = list(geometry.input_shape)
     for axis, window in zip(geometry.axes, geometry.windows, strict=True):
-        cropped |= window.length != shape[axis]
-        kept = (*kept[:axis], slice(window.crop, window.crop + window.length), *kept[axis + 1 :])
+        kept[axis] = slice(window.crop, window.crop + window.length)
         shape[axis] = window.length
-        windows.append(adjoint_window(window) if isinstance(window, Window) else _adjoint_of(window))
-    adjoint = Geometry(grad.shape, geometry.axes, tuple(windows), tuple(shape))
+        alone = _only_window(window)
+        if alone is not None:  # no sum: every element of the window is given the same
+            kept[axis] = slice(window.crop + alone[0], window.crop + alone[1])
+            shape[axis] = 1
+        else:
+            windows[axis] = adjoint_window(window) if isinstance(window, Window) else _adjoint_of(window)
+    adjoint = Geometry(grad.shape, tuple(windows), tuple(windows.values()), tuple(shape))
     total = divide if isinstance(divide, int) else divisor
     plan = _plan.sum_plan(adjoint, grad.dtype, dtype, int(total) if total != 1 else "no")
-    if not cropped:
+    whole = all(n == len(range(*part.indices(n))) for n, part in zip(geometry.input_shape, kept, strict=True))
+    if whole and adjoint.output_shape == geometry.input_shape:
         return run_sums(plan, given, grad, dtype, out, settings)
-    # what negative padding cut off has no part in any window
+    # what no window reaches, and what negative padding cut off, gets nothing
     inner = run_sums(plan, given, grad, dtype, None, settings)
     result = _buffers.empty(geometry.input_shape, dtype) if out is None else out
     settings.record.step("write", result if out is None else None)
-    result.fill(0)
-    result[kept] = inner
+    part = result[tuple(kept)]
+    if not whole:
+        result.fill(0)
+    part[...] = inner
     return result
+
+
+def _only_window(window: Window | Bounds) -> tuple[int, int] | None:
+    """Where the only window of an axis begins and ends, if it has no gaps."""
+    if window.out > 1:
+        return None
+    if isinstance(window, Bounds):
+        first, count = int64_of(window.starts)[0], int64_of(window.counts)[0]
+        return first, first + count
+    return (0, max(0, min(window.length, window.kernel - window.before))) if window.dilation == 1 else None
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
