@@ -27,7 +27,7 @@ SCAN_TAPS = 64  # rows of long windows that hardly overlap are scanned window by
 
 
 class Pass(NamedTuple):
-    """``dst[i] = first maximum over taps of source[i + offset]``; see Pass in pool_forward.pyx."""
+    """``dst[i] = first maximum over taps of source[i + offset]``; see Pass in _kernels/_forward_plan.pxd."""
 
     from_temp: bool
     to_temp: bool

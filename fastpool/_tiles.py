@@ -13,7 +13,7 @@ from ._geometry import Bounds, Window
 from ._passes import DIRECT_TAPS, Phases, Spread
 from .errors import GeometryError
 
-RESULT_ELEMENTS = 2048  # outputs of level 0 finished at a time, likewise
+RESULT_ELEMENTS = 2048  # outputs of level 0 finished at a time
 ROW_OVERHEAD = 24  # cost of starting a row, in elements
 
 CACHES = _cpu.cache_sizes()
