@@ -1,5 +1,7 @@
 """What ``fastpool demo`` does: pools a 4-D MRI series, and holds every result to NumPy or to the slow twin.
 
+Maxima are shown with their places, averages of the same windows are compared and timed.
+
 A NIfTI array is (x, y, z, t) with x fastest in memory. Its transpose (t, z, y, x) is therefore C-contiguous
 without a copy, and has the rows H = y and columns W = x of each slice last. Pooled are T, H and W; the slices
 z are carried along: they are often thicker than the voxels are wide, and have gaps.
@@ -37,7 +39,8 @@ PADDING = (0, 1, 1)
 
 BUNDLED = ("functional.nii", "example4d.nii.gz")
 TOP = 5
-SECONDS = 0.15  # of timing, for each function
+SECONDS = 0.12  # of timing, for each function
+ULPS = 8  # between two averages: 4 are ours at most, and NumPy rounds too
 MOST_BYTES = 4 << 30  # what NumPy's way may take
 
 
@@ -94,23 +97,39 @@ def pool(x: Array, **more: Any) -> fp.Pooled:
     return fp.max_pool(x, KERNEL, STRIDE, PADDING, axes=AXES, return_indices=True, **more)
 
 
-def numpy_windows(x: Array) -> Array:
-    """Every window of a (t, z, y, x) array, its taps along the last three axes."""
+def average(x: Array, **more: Any) -> Array:
+    return fp.avg_pool(x, KERNEL, STRIDE, PADDING, axes=AXES, **more)
+
+
+def average_backward(grad: Array, shape: tuple[int, ...]) -> Array:
+    return fp.avg_pool_backward(grad, shape, KERNEL, STRIDE, PADDING, axes=AXES)
+
+
+def numpy_windows(x: Array, fill: Any) -> Array:
+    """Every window of a (t, z, y, x) array, its taps along the last three axes; `fill` is what padding holds."""
     pads = [(0, 0)] * x.ndim
     for axis, pad in zip(AXES, PADDING, strict=True):
         pads[axis] = (pad, pad)
-    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    windows = sliding_window_view(np.pad(x, pads, constant_values=lowest), KERNEL, axis=AXES)
+    windows = sliding_window_view(np.pad(x, pads, constant_values=fill), KERNEL, axis=AXES)
     return windows[:: STRIDE[0], :, :: STRIDE[1], :: STRIDE[2]]
 
 
+def lowest(x: Array) -> Any:
+    return -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+
+
 def numpy_max(x: Array) -> Array:
-    return np.asarray(numpy_windows(x).max(axis=(-3, -2, -1)))
+    return np.asarray(numpy_windows(x, lowest(x)).max(axis=(-3, -2, -1)))
+
+
+def numpy_average(x: Array) -> Array:
+    """Averages with padding counted, in float64."""
+    return np.asarray(numpy_windows(x, 0).mean(axis=(-3, -2, -1), dtype=np.float64))
 
 
 def numpy_pool(x: Array) -> fp.Pooled:
     """Maxima and their global flat indices, as one writes it in NumPy."""
-    windows = numpy_windows(x)
+    windows = numpy_windows(x, lowest(x))
     taps = windows.reshape(*windows.shape[:4], -1).argmax(axis=-1)
     position = list(np.indices(taps.shape, sparse=True))
     places = zip(AXES, np.unravel_index(taps, KERNEL), STRIDE, PADDING, strict=True)
@@ -185,6 +204,25 @@ def comparisons(series: Series, pooled: fp.Pooled) -> dict[str, Callable[[], boo
         back = fp.max_unpool_backward(restored, indices)
         return same_bits(restored, expected.reshape(x.shape)) and same_bits(back, values)
 
+    def averages() -> bool:
+        found, expected = average(x), numpy_average(x)
+        if found.dtype != (x.dtype if x.dtype.kind == "f" else np.float64) or found.shape != expected.shape:
+            return False
+        with np.errstate(all="ignore"):  # a scan may hold NaN and infinity
+            apart = np.abs(found - expected)
+            allowed = ULPS * np.spacing(numpy_average(np.abs(x.astype(np.float64))).astype(found.dtype))
+            near = (found == expected) | (apart <= allowed) | (np.isnan(found) & np.isnan(expected))
+        twin = testing.avg_pool(crop, KERNEL, STRIDE, PADDING, axes=AXES)
+        exact = x.dtype.kind == "f" or same_bits(average(crop), twin)
+        return bool(near.all()) and exact
+
+    def transposed() -> bool:
+        scan = np.nan_to_num(x.astype(np.float64), posinf=0.0, neginf=0.0)
+        pooled = average(scan)
+        grad = np.arange(pooled.size).reshape(pooled.shape) % 7 - 3.0
+        there, back = pooled * grad, scan * average_backward(grad, scan.shape)
+        return bool(abs(there.sum() - back.sum()) <= 1e-12 * np.abs(there).sum())
+
     return {
         "values are NumPy's, bit for bit": numpy_values,
         "flat indices are NumPy's": numpy_indices,
@@ -196,6 +234,8 @@ def comparisons(series: Series, pooled: fp.Pooled) -> dict[str, Callable[[], boo
         "sparse backward is the dense one": sparse,
         "backward agrees with central differences, on the crop": differences,
         "unpool puts maxima back and zeros elsewhere, and its backward reads them": unpool,
+        f"averages are NumPy's, within {ULPS} ulp; of integers exact, on the crop": averages,
+        "the backward of averages is their transpose: <avg(x), g> = <x, backward(g)>": transposed,
     }
 
 
@@ -306,6 +346,7 @@ def _cost(x: Array, pooled: fp.Pooled) -> Table:
         ("values", lambda: fp.max_pool(x, KERNEL, STRIDE, PADDING, axes=AXES), lambda: numpy_max(x)),
         ("values and indices", lambda: pool(x), lambda: numpy_pool(x)),
         ("backward", lambda: fp.max_pool_backward(ones, pooled.indices, x.shape), add_at),
+        ("averages", lambda: average(x), lambda: numpy_average(x)),
     )
     headings = ("", "fastpool", "NumPy", "NumPy / fastpool", "peak, fastpool", "peak, NumPy")
     table = Table(*headings, box=box.SIMPLE_HEAD)

@@ -123,8 +123,10 @@ def test_demo_fails_where_a_comparison_does(quick: None, monkeypatch: pytest.Mon
     assert "OK" not in result.stdout
 
 
-@pytest.mark.parametrize("function", ["max_pool_backward", "max_unpool", "max_unpool_backward"])
-def test_demo_fails_where_a_backward_is_wrong(quick: None, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+@pytest.mark.parametrize(
+    "function", ["max_pool_backward", "max_unpool", "max_unpool_backward", "avg_pool", "avg_pool_backward"]
+)
+def test_demo_fails_where_one_element_is_wrong(quick: None, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     right = getattr(fp, function)
 
     def wrong(*arguments: Any, **options: Any) -> Any:
