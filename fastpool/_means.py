@@ -38,7 +38,7 @@ def avg_pool(
     out: Array | None = None,
     **options: Unpack[Options],
 ) -> Array:
-    """Average over windows of any number of axes.
+    """Average over windows of any number of axes: their sum over the number of their taps.
 
     Parameters
     ----------
@@ -50,10 +50,10 @@ def avg_pool(
         Divide by the taps in the input and its padding (what ceil mode lets hang over never counts), or, if False, by
         those in the input alone.
     divisor_override : int, optional
-        Divide every sum by this instead.
+        Divide every sum by this positive number instead.
     dtype : dtype, optional
-        Of the result; a float, or, for integer input, an integer: then the exact sum is divided and rounded half to
-        even, and what does not fit wraps around as in `ndarray.astype`.
+        Of the result; a float, or, for integer or bool input, an integer: then the exact sum is divided and rounded
+        half to even, and what does not fit wraps around as in `ndarray.astype`.
     out : ndarray, optional
         Where to write: of the result's shape and dtype, C-contiguous, not overlapping `x`.
     **options
@@ -62,22 +62,24 @@ def avg_pool(
     Returns
     -------
     ndarray
-        The averages, of the dtype of `x` if that is a float, and float64 otherwise, unless `dtype` is given.
+        The averages, in the shape that `output_shape` tells, of the dtype of `x` if that is a float, and float64
+        otherwise, unless `dtype` is given.
 
     Raises
     ------
     GeometryError
-        If the arguments describe no window; without `count_include_pad`, also if a window has no tap inside the input
-        (otherwise its average is 0).
+        If the arguments describe no window, or `divisor_override` is below 1; with ``count_include_pad=False``, also if
+        a window has no tap inside the input (otherwise its average is 0).
     DtypeError
-        If `x` or `dtype` is not taken.
+        If `x` is not taken, or `dtype` is bool, or an integer for floats.
     ContiguityError
         As in `max_pool`.
 
     Notes
     -----
     Integers are summed exactly. Half floats are summed in float32, float32 in float32, or in float64 where windows have
-    more than 1024 taps; the order of additions is fixed by the windows alone, so that results do not depend on threads,
+    more than 1024 taps. The result is within 4 ulp of the mean of ``abs(x)`` for windows of up to 64^3 taps, and the
+    mean of ones is 1. The order of additions is fixed by the windows alone, so that results do not depend on threads,
     tiles or the instruction set. A NaN or infinity spoils the windows that hold it and no others.
 
     Examples
@@ -87,6 +89,8 @@ def avg_pool(
     array([[3.]])
     >>> fp.avg_pool(np.array([1, 2, 4], np.uint8), (2,), stride=1, dtype=np.uint8)
     array([2, 3], dtype=uint8)
+    >>> fp.avg_pool(np.array([10.0, 20.0]), (3,), stride=2, padding=((0, 1),), count_include_pad=False)
+    array([15.])
     """
     settings = resolve(options, "avg_pool")
     array = _guards.as_input("x", x, settings)
@@ -120,15 +124,15 @@ def sum_pool(
     kernel_size, stride, padding, dilation, ceil_mode, axes
         As in `max_pool`.
     dtype : dtype, optional
-        Of the result.
+        Of the result; a float, or, for integer or bool input, an integer.
     out, **options
         As in `avg_pool`.
 
     Returns
     -------
     ndarray
-        The sums: of the dtype of `x` if that is a float, int64 for signed integers and bool, uint64 for unsigned ones,
-        unless `dtype` is given. A window of nothing but padding sums to 0.
+        The sums, in the shape that `output_shape` tells: of the dtype of `x` if that is a float, int64 for signed
+        integers and bool, uint64 for unsigned ones, unless `dtype` is given. A window of nothing but padding sums to 0.
 
     Raises
     ------
@@ -137,7 +141,8 @@ def sum_pool(
 
     Notes
     -----
-    Integer sums are exact, and wrap around where the result's dtype cannot hold them, as those of `numpy.sum` do.
+    Integer sums are exact, and wrap around where the result's dtype cannot hold them, as those of `numpy.sum` do; a
+    float `dtype` gets the exact sum, rounded once. Floats are added as in `avg_pool`.
 
     Examples
     --------
@@ -180,7 +185,7 @@ def avg_pool_backward(
     kernel_size, stride, padding, dilation, ceil_mode, count_include_pad, divisor_override, axes
         What `avg_pool` was given.
     out : ndarray, optional
-        Where to write the gradient.
+        Where to write the gradient: of its shape and dtype, C-contiguous, not overlapping `grad_output`.
     **options
         See `fastpool.options`.
 
@@ -193,12 +198,19 @@ def avg_pool_backward(
     ------
     GeometryError
         If `grad_output` has not the shape that the arguments give the result, or as in `avg_pool`.
-    DtypeError, ContiguityError
+    DtypeError
+        If `grad_output` is bool, or of a dtype that `avg_pool` does not take.
+    ContiguityError
         As in `avg_pool`.
 
     Notes
     -----
-    An element adds up the gradients of its windows axis by axis, in C order of the outputs along each.
+    An element gets ``grad_output / divisor`` of every window that holds it. These are added axis by axis, in C order of
+    the outputs along each. Elements that negative padding crops, and those in no window, get 0.
+
+    Windows that differ in their number of taps (padding with ``count_include_pad=False``, or overhang in ceil mode)
+    take up to two more arrays of the size of `grad_output` (float32 for half floats, float64 for integers); negative
+    padding takes one of the size of what it leaves.
 
     Examples
     --------
@@ -286,16 +298,16 @@ def global_avg_pool(
     x : array_like
         Input of any dtype that `avg_pool` takes.
     axes : int or tuple of int, optional
-        Axes to reduce; all but the first two by default.
+        Axes to reduce; all but the first two by default, for which `x` needs three dimensions or more.
     keepdims : bool, optional
-        Keep the reduced axes with length 1.
+        Keep the reduced axes with length 1; otherwise they are left out of the result.
     dtype, **options
         As in `avg_pool`.
 
     Returns
     -------
     ndarray
-        The averages.
+        The averages, of the dtype of `x` if that is a float, and float64 otherwise, unless `dtype` is given.
 
     Raises
     ------
@@ -309,6 +321,8 @@ def global_avg_pool(
     >>> import numpy as np, fastpool as fp
     >>> fp.global_avg_pool(np.arange(8.0).reshape(1, 2, 2, 2), keepdims=False)
     array([[1.5, 5.5]])
+    >>> fp.global_avg_pool(np.array([[1, 2], [4, 4]], np.uint8), axes=0, dtype=np.uint8)
+    array([[2, 3]], dtype=uint8)
     """
     settings = resolve(options, "global_avg_pool")
     array = _guards.as_input("x", x, settings)
@@ -365,7 +379,7 @@ def global_avg_pool_backward(
     Raises
     ------
     GeometryError
-        If `grad_output` has not the shape of the averages.
+        If `grad_output` has not the shape of the averages, or as in `global_avg_pool`.
     DtypeError
         As in `avg_pool_backward`.
 

@@ -49,7 +49,7 @@ def lp_pool(
     out: Array | None = None,
     **options: Unpack[Options],
 ) -> Array:
-    """Lp norm over windows of any number of axes: ``(sum |x|**p) ** (1/p)``.
+    """Lp norm over windows of any number of axes: ``(sum(abs(x)**p)) ** (1/p)``.
 
     Parameters
     ----------
@@ -60,33 +60,37 @@ def lp_pool(
     kernel_size, stride, padding, dilation, ceil_mode, axes
         As in `max_pool`.
     signed : bool, optional
-        Raise x itself and not its magnitude to the power, as PyTorch does; the root of a negative sum is NaN.
+        Raise x itself and not its magnitude to the power, as PyTorch does. A power that is not real is NaN, and so is
+        the root of a negative sum, but for p = 1. Infinity takes magnitudes all the same.
     out, **options
         As in `avg_pool`.
 
     Returns
     -------
     ndarray
-        The norms, of the dtype of `x` if that is a float and float64 otherwise. A window of nothing but padding has
-        norm 0.
+        The norms, in the shape that `output_shape` tells, of the dtype of `x` if that is a float and float64 otherwise.
+        A window of nothing but padding has norm 0.
 
     Raises
     ------
     GeometryError
-        If `norm_type` is not greater than 0, or as in `avg_pool`.
+        If `norm_type` is not greater than 0, or the arguments describe no window.
     DtypeError, ContiguityError
         As in `avg_pool`.
 
     Notes
     -----
-    Powers are added up in float64, so that float32 does not overflow in between. In ceil mode the taps of a window that
-    hangs over are those that exist (PyTorch scales their sum up to a whole window).
+    This is ONNX's LpPool; with `signed` it is PyTorch's. Powers are added up in float64, so that float32 does not
+    overflow in between. In ceil mode the taps of a window that hangs over are those that exist (PyTorch scales their
+    sum up to a whole window). For infinity a copy of the magnitudes is made.
 
     Examples
     --------
     >>> import numpy as np, fastpool as fp
     >>> fp.lp_pool(np.array([3.0, -4.0, 0.0, 2.0]), 2, (2,))
     array([5., 2.])
+    >>> fp.lp_pool(np.array([3.0, -4.0, 0.0, 2.0]), np.inf, (2,))
+    array([4., 2.])
     """
     settings = resolve(options, "lp_pool")
     p = _norm(norm_type, signed)
@@ -172,7 +176,7 @@ def lp_pool_backward(
     grad_output : array_like
         Gradient by the norms, of their shape; any integer or floating dtype.
     x, y : array_like
-        Input and result of `lp_pool`.
+        Input and result of `lp_pool`, of any dtype that it takes.
     norm_type, kernel_size, stride, padding, dilation, ceil_mode, signed, axes
         What `lp_pool` was given.
     out, **options
@@ -181,16 +185,21 @@ def lp_pool_backward(
     Returns
     -------
     ndarray
-        Of the shape of `x` and the dtype of `grad_output`; float64 for integers: ``sum over windows of grad_output *
-        (|x| / y)**(p-1) * sign(x)``. Where y is 0 it is 0, and an element that is 0 gets 0. For ``norm_type=inf`` the
-        gradient goes to the first element of the largest magnitude.
+        Of the shape of `x` and the dtype of `grad_output`; float64 for integers.
 
     Raises
     ------
     GeometryError
         If the shapes disagree, or as in `lp_pool`.
     DtypeError, ContiguityError
-        As in `lp_pool`.
+        As in `avg_pool_backward`.
+
+    Notes
+    -----
+    An element gets ``grad_output * (abs(x) / y)**(p - 1) * sign(x)`` of every window that holds it; with `signed`,
+    ``grad_output * (x / y)**(p - 1)``. Windows of norm 0 give 0, and an element that is 0 gets 0, but for `signed` with
+    p = 1, where the gradient is that of a sum. For infinity, ``grad_output * sign(x)`` goes to the first element of the
+    largest magnitude. All is computed in float64, in a few arrays of the size of `x` and `y`.
 
     Examples
     --------

@@ -60,7 +60,8 @@ def fractional_max_pool(
     Returns
     -------
     ndarray or Pooled
-        The maxima, or the named tuple ``(values, indices)``; `max_pool_backward` takes these indices.
+        The maxima, of the dtype of `x` and its shape with `output_size` on the pooled axes, or the named tuple
+        ``(values, indices)``; `max_pool_backward` takes these indices.
 
     Raises
     ------
@@ -72,8 +73,12 @@ def fractional_max_pool(
     Notes
     -----
     With sample u, window i of O starts at ``int((i + u) * a) - int(u * a)`` with ``a = (L - k) / (O - 1)``, and the
-    last one at ``L - k`` (B. Graham, Fractional Max-Pooling, 2014, in the form that the frameworks use). The same
-    samples or seed give the same result for any number of threads.
+    last one at ``L - k`` (B. Graham, Fractional Max-Pooling, 2014, arXiv:1412.6071, overlapping regions, in the form
+    that PyTorch uses; its 2-D function takes samples in the order of the last axis first). The same samples or seed
+    give the same result for any number of threads. Ties and NaN are as in `max_pool`.
+
+    Windows by plane over axes that are not the last take a copy of the input with these axes last, and with indices
+    several int64 arrays of the size of the result.
 
     Examples
     --------
@@ -190,7 +195,8 @@ def stochastic_pool(
     Returns
     -------
     ndarray or Pooled
-        The drawn values, or the named tuple ``(values, indices)``; `max_pool_backward` takes these indices.
+        The drawn values, of the dtype of `x`, in the shape that `output_shape` tells, or the named tuple
+        ``(values, indices)``; `max_pool_backward` takes these indices.
 
     Raises
     ------
@@ -203,9 +209,13 @@ def stochastic_pool(
 
     Notes
     -----
-    M. D. Zeiler and R. Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural Networks, 2013. Of
-    the window's elements in C order the first is taken whose running sum exceeds ``u`` times the window's sum, in
-    float64; from a window of zeros any element, with equal probability.
+    M. D. Zeiler and R. Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural Networks, 2013,
+    arXiv:1301.3557. Of the window's elements in C order the first is taken whose running sum exceeds ``u`` times the
+    window's sum, in float64; from a window of zeros any element, with equal probability. The same seed gives the same
+    result.
+
+    It goes over all outputs once per tap, in NumPy, with two float64 or int64 arrays of the size of the input, and
+    several of the size of the result.
 
     Examples
     --------

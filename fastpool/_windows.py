@@ -61,15 +61,20 @@ def adaptive_max_pool(
     Returns
     -------
     ndarray or Pooled
-        The maxima, or the named tuple ``(values, indices)``; `max_pool_backward` takes these indices. Window ``i`` of
-        ``O`` over an axis of length ``L`` is ``[i*L // O, ceil((i+1)*L / O))``, in integers.
+        The maxima, of the dtype of `x` and its shape with `output_size` on the pooled axes, or the named tuple
+        ``(values, indices)``; `max_pool_backward` takes these indices.
 
     Raises
     ------
     GeometryError
-        If `output_size` is not positive, or the axes are not there.
+        If `output_size` is not positive, or the axes are not there or empty.
     DtypeError, ContiguityError
         As in `max_pool`.
+
+    Notes
+    -----
+    Window ``i`` of ``O`` over an axis of length ``L`` is ``[i*L // O, ceil((i+1)*L / O))``, in integers of any size:
+    PyTorch's rule. Windows may overlap by an element, and differ by one in size. Ties and NaN are as in `max_pool`.
 
     Examples
     --------
@@ -107,12 +112,13 @@ def adaptive_avg_pool(
     Returns
     -------
     ndarray
-        Window ``i`` of ``O`` over an axis of length ``L`` is ``[i*L // O, ceil((i+1)*L / O))``, in integers.
+        The averages, in the shape of `x` with `output_size` on the pooled axes, of the dtype of `x` if that is a float,
+        and float64 otherwise, unless `dtype` is given. Windows are those of `adaptive_max_pool`.
 
     Raises
     ------
     GeometryError
-        If `output_size` is not positive, or the axes are not there.
+        If `output_size` is not positive, or the axes are not there or empty.
     DtypeError, ContiguityError
         As in `avg_pool`.
 
@@ -143,7 +149,7 @@ def adaptive_avg_pool_backward(
     Parameters
     ----------
     grad_output : array_like
-        Gradient by the averages; any integer or floating dtype.
+        Gradient by the averages, of their shape, which tells `output_size`; any integer or floating dtype.
     input_shape : tuple of int
         Shape of the pooling's input.
     axes : int or tuple of int, optional
@@ -210,7 +216,8 @@ def windows_from_edges(coordinates: npt.ArrayLike, edges: npt.ArrayLike) -> tupl
     -------
     starts, stops : ndarray of int64
         Window ``i`` holds the elements with ``edges[i] <= coordinate < edges[i+1]``, the last one also those on its
-        upper edge, as in `numpy.histogram`. A window may be empty.
+        upper edge, as in `numpy.histogram`. A window may be empty, which only sums allow; elements beyond the edges are
+        in none.
 
     Raises
     ------
@@ -325,12 +332,13 @@ def window_pool(
     x : array_like
         Input of any dtype that `max_pool` takes.
     windows : sequence of (starts, stops)
-        Per pooled axis two arrays of integers: window ``i`` holds the elements ``[starts[i], stops[i])``. Windows may
-        overlap, leave gaps, and come in any order.
+        Per pooled axis two one-dimensional arrays of integers: window ``i`` holds the elements
+        ``[starts[i], stops[i])``. Windows may overlap, nest, leave gaps, and come in any order. A window of the result
+        is the product of one window along each axis. `windows_from_edges` makes a pair from coordinates.
     op : {"max", "min", "avg", "sum"}
         What to compute.
     axes : int or tuple of int, optional
-        The pooled axes; the last ``len(windows)`` by default.
+        The pooled axes, in the order of `windows`; the last ``len(windows)`` by default.
     return_indices : bool, optional
         Also return the flat index of every maximum or minimum.
     out, **options
@@ -339,12 +347,15 @@ def window_pool(
     Returns
     -------
     ndarray or Pooled
-        With dtypes as those of `max_pool`, `min_pool`, `avg_pool` and `sum_pool`.
+        The pooled values, in the shape of `x` with the number of windows on the pooled axes; dtypes as those of
+        `max_pool`, `min_pool`, `avg_pool` and `sum_pool`. With `return_indices` the named tuple ``(values, indices)``;
+        `max_pool_backward` takes these indices.
 
     Raises
     ------
     GeometryError
-        If a window does not lie on its axis; if one is empty, unless `op` is ``"sum"``, where it gives 0.
+        If a window does not lie on its axis; if one is empty, unless `op` is ``"sum"``, where it gives 0; if `op` is
+        none of the four, or an average or sum and `return_indices` is set.
     DtypeError, ContiguityError
         As in `max_pool`.
 
@@ -406,6 +417,11 @@ def window_pool_backward(
         If the shapes disagree, or as in `window_pool`.
     DtypeError
         As in `avg_pool_backward`.
+
+    Notes
+    -----
+    Windows that nest, or are not in order, go back in parts whose windows are in order; that takes time for each part,
+    and a few more arrays of the size of the input, of float64 for floats.
 
     Examples
     --------
