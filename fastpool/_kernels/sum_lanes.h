@@ -10,7 +10,7 @@
 #include "half.h"
 #include "pool_lanes.h"
 
-/* Element types and lane types, as in fastpool/_plan.py. */
+/* Element types and lane types, as in fastpool/_spec.py. */
 enum { FASTPOOL_U8, FASTPOOL_I8, FASTPOOL_U16, FASTPOOL_I16, FASTPOOL_U32, FASTPOOL_I32, FASTPOOL_U64, FASTPOOL_I64,
        FASTPOOL_F16, FASTPOOL_BF16, FASTPOOL_F32, FASTPOOL_F64 };
 enum { FASTPOOL_SUM_S16, FASTPOOL_SUM_S32, FASTPOOL_SUM_S64, FASTPOOL_SUM_PAIR, FASTPOOL_SUM_F32, FASTPOOL_SUM_F64 };
