@@ -447,17 +447,20 @@ def adjoint_window(window: Window) -> Window | Bounds:
     common = math.gcd(s, d)
     period = s // common  # of the taps that an element of phase r can be
     inverse = pow(d // common, -1, period)
+    long = s > length  # then the pattern is the axis, and every element has a phase of its own
     starts, counts = [], []
-    for r in range(s):
+    for i in range(length) if long else range(s):
+        beyond, r = divmod(i + before, s) if long else (before // s, i)
         first = r // common * inverse % period  # solves first*d = r modulo s
         if r % common or first >= k:
             starts.append(0)
             counts.append(0)
             continue
         taps = range(first, k, period)
-        starts.append(before // s - (taps[-1] * d - r) // s)
+        starts.append(beyond - (taps[-1] * d - r) // s)
         counts.append(len(taps))
-    return Bounds(out, length, s, before % s, d // common, _int64(starts), _int64(counts))
+    repeat, phase = (length, 0) if long else (s, before % s)
+    return Bounds(out, length, repeat, phase, d // common, _int64(starts), _int64(counts))
 
 
 def adjoint_bounds(length: int, starts: Sequence[int], stops: Sequence[int]) -> Bounds:
