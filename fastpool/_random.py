@@ -278,7 +278,12 @@ def _tap_slices(geometry: Geometry) -> Iterator[tuple[tuple[slice, ...], tuple[s
     for axis, window in zip(geometry.axes, geometry.windows, strict=True):
         length, k, s, d, before, _, out, crop = cast(Window, window)
         choices = []
-        for j in range(k):
+        # of very wide windows only the taps that some output has inside the input
+        inside: Sequence[int] = range(k)
+        if k > length:
+            reached = (range(max(0, before - o * s), min(k, before - o * s + length)) for o in range(out))
+            inside = sorted(set(itertools.chain.from_iterable(reached)))
+        for j in inside:
             first = max(0, -((j * d - before) // s))
             last = min(out, (length - 1 + before - j * d) // s + 1)
             if first < last:

@@ -283,7 +283,7 @@ def _spec(
     tile_bytes = tile * stride * stored_bytes
     scratch = 0
     if sums is not None and not shape.scan and (stride > 1 or len(residues) > 1):
-        scratch = (pitch - 1) * stride + max(residues) + 1
+        scratch = min((pitch - 1) * stride + max(residues) + 1, window.length)
     plans = [
         LevelPlan(
             tile, 0, shape.direct_leaf, residues, (), (), (), 0, passes, temp,
