@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ._geometry import Bounds, Geometry, Window, nowhere
+from ._geometry import WIDEST, Bounds, Geometry, Window, by_places, nowhere
 
 
 class Level(NamedTuple):
@@ -33,8 +33,8 @@ def canonical_form(geometry: Geometry) -> Canonical:
     """Reduce a call of any rank to ``(outer, levels)``.
 
     Leading axes that are not pooled merge into `outer`; neighbouring axes without windows merge into one carried
-    level (kernel 1, stride 1); an axis of length 1 that is only carried disappears. A strided or dilated window of a
-    single output keeps no stride, so that no product of two large numbers is left for the kernels.
+    level (kernel 1, stride 1); an axis of length 1 that is only carried disappears. Windows keep no taps, strides or
+    padding far beyond the axis, so that no product of two large numbers is left for the kernels.
     """
     pooled = dict(zip(geometry.axes, geometry.windows, strict=True))
     input_stride = output_stride = 1
@@ -44,7 +44,7 @@ def canonical_form(geometry: Geometry) -> Canonical:
         length = geometry.input_shape[axis]
         window = pooled.get(axis, Window(length, 1, 1, 1, 0, 0, length))
         if isinstance(window, Window):
-            window = _without_idle_taps(window)
+            window = _by_real_taps(_without_idle_taps(window))
         offset += window.crop * input_stride
         out = window.out
         inner = levels[-1] if levels else None
@@ -78,7 +78,7 @@ def _without_idle_taps(window: Window) -> Window:
 
     What is left is not much wider than the axis, however wide the window was.
     """
-    length, kernel, stride, dilation, before, after, out, crop = window
+    length, kernel, stride, dilation, before, _, out, crop = window
     stride = 1 if out == 1 else stride
     idle = min(kernel - 1, max(0, -(-(before - (out - 1) * stride) // dilation)))
     before -= idle * dilation
@@ -88,8 +88,17 @@ def _without_idle_taps(window: Window) -> Window:
         crop, length, before = crop - before, length + before, 0
     kernel = min(kernel - idle, (length - 1 + before) // dilation + 1)
     dilation = 1 if kernel == 1 else dilation
-    after = max(after, (out - 1) * stride + 1 - length - before)  # a window of idle taps alone may lie beyond
+    after = max(0, (out - 1) * stride + 1 - length - before)  # as much as makes the windows start on it
     return Window(length, kernel, stride, dilation, before, after, out, crop)
+
+
+def _by_real_taps(window: Window) -> Window | Bounds:
+    """Few windows that reach far beyond the axis, by the taps that they have on it."""
+    length, kernel, stride, dilation, before, _, out, crop = window
+    if out > WIDEST or max(kernel, stride, dilation, before) <= max(length, WIDEST):
+        return window
+    starts = (o * stride - before for o in range(out))
+    return by_places(length, [range(start, start + kernel * dilation, dilation) for start in starts], crop)
 
 
 def is_carried(window: Window | Bounds) -> bool:

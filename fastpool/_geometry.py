@@ -10,13 +10,16 @@ import math
 import operator
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .errors import GeometryError
 
 # Sizes beyond this cannot belong to an array in memory, and would overflow 64-bit arithmetic in the kernels.
 LARGEST = 2**62
+
+# Windows that reach further than this, and further than their axis, are listed by their real taps if they are few.
+WIDEST = 2**20
 
 
 class Window(NamedTuple):
@@ -404,10 +407,11 @@ def bounds_of(length: int, starts: Sequence[int], counts: Sequence[int]) -> Boun
 
     With a multiple of the starts that there are counts, every outer index has starts of its own.
     """
-    return Bounds(length, len(counts), len(counts), 0, 1, _int64(starts), _int64(counts))
+    return Bounds(length, len(counts), len(counts), 0, 1, int64_bytes(starts), int64_bytes(counts))
 
 
-def _int64(numbers: Sequence[int]) -> bytes:
+def int64_bytes(numbers: Iterable[int]) -> bytes:
+    """Python integers as `Bounds` keeps them."""
     return array("q", numbers).tobytes()
 
 
@@ -416,12 +420,25 @@ def int64_of(numbers: bytes) -> list[int]:
     return array("q", numbers).tolist()
 
 
+def by_places(length: int, windows: Sequence[range], crop: int = 0) -> Bounds:
+    """Windows by the places of their taps, all at the same distance; places off the axis are left out."""
+    real = [places[max(0, -(places.start // places.step)) :] for places in windows]
+    real = [range(places.start, min(places.stop, length), places.step) if places else places for places in real]
+    starts, counts = [places.start if places else 0 for places in real], [len(places) for places in real]
+    step = windows[0].step if max(counts) > 1 else 1
+    return Bounds(length, len(windows), len(windows), 0, step, int64_bytes(starts), int64_bytes(counts), crop)
+
+
 def adaptive_window(length: int, out: int) -> Window | Bounds:
     """`out` windows that cover an axis: window ``i`` is ``[i*length // out, ceil((i+1)*length / out))``."""
     if length % out == 0:
         return Window(length, length // out, length // out, 1, 0, 0, out)
-    starts = [i * length // out for i in range(out)]
-    return bounds_of(length, starts, [-(-(i + 1) * length // out) - start for i, start in enumerate(starts)])
+    # allocated whole, which fails at once where there is no memory for so many
+    starts, counts = array("q", [0]) * out, array("q", [0]) * out
+    for i in range(out):
+        starts[i] = i * length // out
+        counts[i] = -(-(i + 1) * length // out) - starts[i]
+    return bounds_of(length, starts, counts)
 
 
 def nowhere(length: int, out: int, crop: int = 0) -> Window:
@@ -434,7 +451,7 @@ def adjoint_window(window: Window) -> Window | Bounds:
 
     Read the other way round: tap ``j`` of output ``o`` is element ``i = o*stride + j*dilation - before``, so element
     ``i`` belongs to the outputs ``o = (i + before - j*dilation) / stride`` that are whole numbers. At stride 1 these
-    are windows of the same kernel; otherwise the pattern repeats with the stride.
+    are windows of the same kernel; otherwise the pattern repeats with the stride, unless it is longer than the axis.
     """
     length, k, s, d, before, _, out, _ = window
     if s == 1 or out == 1:
@@ -445,22 +462,22 @@ def adjoint_window(window: Window) -> Window | Bounds:
         after = max(0, length + (k - 1) * d - behind - out)
         return Window(out - crop, k, 1, d, max(behind, 0), after, length, crop)
     common = math.gcd(s, d)
-    period = s // common  # of the taps that an element of phase r can be
-    inverse = pow(d // common, -1, period)
-    long = s > length  # then the pattern is the axis, and every element has a phase of its own
-    starts, counts = [], []
-    for i in range(length) if long else range(s):
-        beyond, r = divmod(i + before, s) if long else (before // s, i)
+    period, step = s // common, d // common  # from tap to tap of an element of phase r, and from output to output
+    inverse = pow(step, -1, period)
+
+    def outputs(t: int, r: int) -> range:
+        """Outputs of element ``t*stride + r - before``, those that there are not included."""
         first = r // common * inverse % period  # solves first*d = r modulo s
         if r % common or first >= k:
-            starts.append(0)
-            counts.append(0)
-            continue
+            return range(0, 0, step)
         taps = range(first, k, period)
-        starts.append(beyond - (taps[-1] * d - r) // s)
-        counts.append(len(taps))
-    repeat, phase = (length, 0) if long else (s, before % s)
-    return Bounds(out, length, repeat, phase, d // common, _int64(starts), _int64(counts))
+        return range(t - (taps[-1] * d - r) // s, t - (first * d - r) // s + 1, step)
+
+    if s > length or max(k, d, before) > max(length, out, WIDEST):
+        return by_places(out, [outputs(*divmod(i + before, s)) for i in range(length)])
+    listed = [outputs(before // s, r) for r in range(s)]
+    starts, counts = int64_bytes([o.start for o in listed]), int64_bytes(map(len, listed))
+    return Bounds(out, length, s, before % s, step, starts, counts)
 
 
 def adjoint_bounds(length: int, starts: Sequence[int], stops: Sequence[int]) -> Bounds:
@@ -473,7 +490,7 @@ def adjoint_bounds(length: int, starts: Sequence[int], stops: Sequence[int]) -> 
 def adaptive_geometry(input_shape: tuple[int, ...], output_size: Any, axes: Any) -> Geometry:
     """The windows that cut every pooled axis into `output_size` parts, as equal as whole elements allow."""
     positions, sizes = named_or_last_axes("output_size", output_size, axes, len(input_shape))
-    windows = {}
+    output_shape = list(input_shape)
     for i, (axis, size) in enumerate(zip(positions, sizes, strict=True)):
         length = input_shape[axis]
         out = length if size is None else integer(f"output_size[{i}]", size)
@@ -481,8 +498,11 @@ def adaptive_geometry(input_shape: tuple[int, ...], output_size: Any, axes: Any)
             raise GeometryError(f"axis {axis} has length 0; a pooled axis needs at least one element")
         if out < 1:
             raise GeometryError(f"output_size[{i}] is {out}; it must be at least 1")
-        windows[axis] = adaptive_window(length, out)
-    return Geometry.of(input_shape, windows)
+        output_shape[axis] = out
+    check_size("the output shape", output_shape)  # before any window is listed
+    return Geometry.of(
+        input_shape, {axis: adaptive_window(input_shape[axis], output_shape[axis]) for axis in positions}
+    )
 
 
 class Taps(NamedTuple):

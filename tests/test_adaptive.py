@@ -424,3 +424,10 @@ def test_unfit_outputs():
             assert (out == 7).all()
     with pytest.raises(fp.FastpoolError, match="out"):
         fp.adaptive_max_pool(x, (2,), return_indices=True, out=np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("function", [fp.adaptive_avg_pool, fp.adaptive_max_pool])
+def test_more_windows_than_memory_holds(function):
+    """Refused before they are listed one by one."""
+    with pytest.raises(fp.GeometryError, match="more elements than memory"):
+        function(np.ones(5), (2**62,))

@@ -578,3 +578,25 @@ def test_unfit_outputs(function):
 def test_one_name_of_every_kind_is_generated():
     """The kinds that these tests leave out are those that no sum can tell apart."""
     assert set(FINITE) < set(KINDS)
+
+
+# ---- windows far beyond the axis
+
+
+@pytest.mark.parametrize("far", [2**20, 2**31, 2**40, 2**62])
+def test_strides_far_beyond_the_axis(far):
+    """A window before the axis, one on it, one after it: no product of large numbers may wrap around."""
+    x = np.array([3.0, 5.0, 1.0, 1.0, 1.0])
+    assert fp.sum_pool(x, (2,), far, far).tolist() == [0, 8, 0]
+    assert fp.avg_pool(x, (2,), far, far).tolist() == [0, 4, 0]
+    assert fp.sum_pool_backward(np.array([1.0, 2.0, 4.0]), (5,), (2,), far, far).tolist() == [2, 2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("far", [2**31, 2**40, 2**61])
+def test_dilation_far_beyond_the_axis(far):
+    """The taps at -far, 0 and far: only the one in the middle is an element."""
+    x = np.array([3.0, 5.0, 1.0, 2.0])
+    arguments = {"stride": 3, "padding": far, "dilation": far}
+    assert fp.sum_pool(x, (3,), **arguments).tolist() == [3, 2]
+    assert fp.sum_pool_backward(np.array([1.0, 2.0]), (4,), (3,), **arguments).tolist() == [1, 0, 0, 2]
+    assert fp.max_pool(x, (3,), **arguments, return_indices=True).indices.tolist() == [0, 3]

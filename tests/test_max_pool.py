@@ -506,3 +506,11 @@ def test_pytorch_agrees_without_nan(ndim, rng):
         np.testing.assert_array_equal(pooled.values, values.numpy())
         plane = fp.convert_indices(pooled.indices, x.shape, ndim, to="plane")
         np.testing.assert_array_equal(plane, indices.numpy())
+
+
+@pytest.mark.parametrize("far", [2**20 + 1, 2**31 - 1, 2**40 + 1])
+def test_windows_far_wider_than_the_axis(far):
+    """Two dilated windows that hold every second element each, and nothing else but padding."""
+    found = fp.max_pool(np.arange(5.0), (far,), None, far, 2, ceil_mode=True, return_indices=True)
+    assert found.indices.tolist() == [3, 4]
+    assert found.values.tolist() == [3, 4]

@@ -78,6 +78,24 @@ print(status("VmHWM") / 2**20)
 
 
 @large
+def test_adaptive_windows_without_memory():
+    """So many windows are not listed until memory is full."""
+    run(
+        """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
+for function in (fp.adaptive_avg_pool, fp.adaptive_max_pool):
+    try:
+        function(np.ones(5), (2**40,))
+    except MemoryError:
+        continue
+    raise AssertionError(function)
+""",
+        timeout=30,
+    )
+
+
+@large
 def test_input_behind_one_element():
     """A broadcast array of 2**33 elements is one element of memory, and would be 8 GiB if it were copied."""
     with pytest.raises(fp.ContiguityError):
