@@ -20,3 +20,11 @@ class SparseGradient(NamedTuple):
 
     indices: npt.NDArray[np.int64]
     values: npt.NDArray[Any]
+
+
+class ConvGradients(NamedTuple):
+    """Gradients of a convolution by each of its arrays; None for one that was not asked for."""
+
+    x: npt.NDArray[Any] | None
+    weight: npt.NDArray[Any] | None
+    bias: npt.NDArray[Any] | None

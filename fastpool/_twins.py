@@ -15,6 +15,7 @@ from ._geometry import Geometry, Window
 from .errors import DtypeError, GeometryError, IndexOutOfBoundsError
 
 Array = npt.NDArray[Any]
+Position = tuple[int, ...]
 
 
 # ---- windows
@@ -77,6 +78,21 @@ def flat_index(position: tuple[int, ...], shape: tuple[int, ...]) -> int:
     return index
 
 
+def source(mode: str, place: int, length: int) -> int | None:
+    """The element of an axis whose copy stands at a place, which may lie outside; None stands for a zero."""
+    if mode == "zeros":
+        return place if 0 <= place < length else None
+    if mode == "replicate":
+        return min(max(place, 0), length - 1)
+    if mode == "circular":
+        return place % length
+    if length == 1:
+        return 0
+    # "reflect" goes to and fro without repeating the ends: 0 1 2 3 2 1, 0 1 2 3 ...
+    place %= 2 * (length - 1)
+    return min(place, 2 * (length - 1) - place)
+
+
 # ---- exact sums
 
 
@@ -112,6 +128,30 @@ def round_to(value: float | Fraction, dtype: np.dtype[Any]) -> Any:
         return np.float64(nearest).astype(dtype)
 
 
+def exact_numbers(array: Array) -> dict[Position | None, Any]:
+    """The elements by position, so that the product of two of them is exact; at None stands the zero of the padding.
+
+    Products of float32 and of smaller floats are exact in Python's floats, which have twice the digits; float64
+    becomes fractions (but for NaN and infinity). Python's integers are exact anyway.
+    """
+    numbers = python_numbers(array.ravel())
+    if array.dtype == np.float64:
+        numbers = [Fraction(number) if math.isfinite(number) else number for number in numbers]
+    return {None: 0, **dict(zip(np.ndindex(*array.shape), numbers, strict=True))}
+
+
+def added_up(terms: Iterable[tuple[Position | None, Any]], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array of sums: every term is added to the element at its position, exactly, and each sum is rounded once."""
+    given: dict[Position, list[Any]] = {}
+    for position, term in terms:
+        if position is not None:
+            given.setdefault(position, []).append(term)
+    result = np.zeros(shape, dtype)
+    for position, own in given.items():
+        result[position] = round_to(exact_sum(own), dtype)
+    return result
+
+
 # ---- arguments and results
 
 
@@ -125,7 +165,7 @@ def as_array(name: str, value: Any) -> Array:
     array = np.asarray(value)
     known = array.dtype.kind in "biu" or (is_floating(array.dtype) and array.dtype.itemsize <= 8)
     if not known or isinstance(value, np.ma.MaskedArray):
-        raise DtypeError(f"{name} is {type(value).__name__} of dtype {array.dtype}, which pooling does not take")
+        raise DtypeError(f"{name} is {type(value).__name__} of dtype {array.dtype}, which is not taken")
     return array.astype(array.dtype.newbyteorder("="))
 
 

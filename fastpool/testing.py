@@ -1,8 +1,9 @@
 """What the functions of fastpool mean, as plain loops; and a check of gradients.
 
 Every twin has the name and the arguments of the fast function, and shows what it does: list the elements of each window
-(`Windows` in ``_twins.py``), and pick one or add them up. It is the reference that the tests hold the compiled kernels
-to, and a place to read how pooling works. Where the rule is exact (maxima, integers) both give the same bits.
+(`Windows` in ``_twins.py``), and pick one or add them up; or list the products of a convolution (``_twins_conv.py``),
+and add up those of an output. It is the reference that the tests hold the compiled kernels to, and a place to read how
+pooling and convolution work. Where the rule is exact (maxima, integers) both give the same bits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ._twins import Array, is_floating
+from ._twins_conv import conv, conv_backward, conv_transpose, conv_transpose_backward
 from ._twins_max import (
     convert_indices,
     global_max_pool,
@@ -33,6 +35,7 @@ from ._twins_mean import (
     sum_pool,
     sum_pool_backward,
 )
+from ._twins_unfold import fold, pad, unfold
 from ._twins_windows import (
     adaptive_avg_pool,
     adaptive_avg_pool_backward,
@@ -50,7 +53,12 @@ __all__ = [
     "adaptive_max_pool",
     "avg_pool",
     "avg_pool_backward",
+    "conv",
+    "conv_backward",
+    "conv_transpose",
+    "conv_transpose_backward",
     "convert_indices",
+    "fold",
     "fractional_max_pool",
     "global_avg_pool",
     "global_avg_pool_backward",
@@ -63,9 +71,11 @@ __all__ = [
     "max_unpool",
     "max_unpool_backward",
     "min_pool",
+    "pad",
     "stochastic_pool",
     "sum_pool",
     "sum_pool_backward",
+    "unfold",
     "window_pool",
     "window_pool_backward",
     "windows_from_edges",
