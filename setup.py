@@ -29,7 +29,10 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CompileError, LinkError
 
 KERNEL_DIR = "fastpool/_kernels"
-KERNELS = ("pool_forward", "pool_backward")
+KERNELS = ("pool_forward", "pool_backward", "conv")
+
+# Convolution may differ between levels, within its bound, and is far faster where products and sums are one operation.
+CONTRACTED = ("conv",)
 
 # Cython's memoryview code, once for all modules rather than once in each.
 SHARED_MODULE = "fastpool._cyutility"
@@ -84,6 +87,7 @@ COMPILE_FLAGS = {
     "unix": ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"],
     "msvc": ["/O2", "/fp:precise"],
 }
+CONTRACT_FLAGS = {"unix": ["-ffp-contract=fast"], "msvc": ["/fp:contract"]}
 DEBUG_FLAGS = {"unix": ["-O1", "-g", "-UNDEBUG"], "msvc": ["/Od", "/Z7"]}
 
 # (compile flags, link flags) to try in turn. The second pair is Apple's Clang with a libomp from elsewhere.
@@ -107,11 +111,12 @@ def switched_on(variable: str) -> bool:
 
 
 class FastpoolExtension(Extension):
-    def __init__(self, name: str, sources: list[str], level: str = "baseline") -> None:
+    def __init__(self, name: str, sources: list[str], level: str = "baseline", contracted: bool = False) -> None:
         headers = [*glob("fastpool/*.h"), *glob(f"{KERNEL_DIR}/*.h"), *glob(f"{KERNEL_DIR}/*.pxd")]
         depends = ["setup.py", *sorted(headers)]
         super().__init__(name, sources, include_dirs=["fastpool", KERNEL_DIR], depends=depends)
         self.level = level
+        self.contracted = contracted
 
 
 class BuildExtensions(build_ext):
@@ -202,7 +207,15 @@ class BuildExtensions(build_ext):
                 sanitize.append("-fno-sanitize-recover=undefined")
         for ext in self.extensions:
             level = LEVELS[ext.level].flags[self.family]
-            ext.extra_compile_args = [*COMPILE_FLAGS[self.family], *level, *openmp_compile, *debug, *sanitize]
+            contract = CONTRACT_FLAGS[self.family] if ext.contracted else []
+            ext.extra_compile_args = [
+                *COMPILE_FLAGS[self.family],
+                *contract,
+                *level,
+                *openmp_compile,
+                *debug,
+                *sanitize,
+            ]
             ext.extra_link_args = [*openmp_link, *sanitize]
         # setuptools compares dates alone, so other flags would leave old modules in place.
         flags = [(ext.name, ext.extra_compile_args, ext.extra_link_args) for ext in self.extensions]
@@ -238,7 +251,9 @@ setup(
         FastpoolExtension("fastpool._buffers", ["fastpool/_buffers.pyx"]),
         FastpoolExtension("fastpool._cpu", ["fastpool/_cpu.pyx"]),
         *(
-            FastpoolExtension(f"fastpool._kernels._{kernel}_{level}", [f"{KERNEL_DIR}/{kernel}.pyx"], level)
+            FastpoolExtension(
+                f"fastpool._kernels._{kernel}_{level}", [f"{KERNEL_DIR}/{kernel}.pyx"], level, kernel in CONTRACTED
+            )
             for level in LEVELS
             for kernel in KERNELS
         ),

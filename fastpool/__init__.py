@@ -1,5 +1,6 @@
-"""fastpool: pooling of NumPy arrays of any number of dimensions, forward and backward, with compiled kernels."""
+"""fastpool: pooling and convolution of NumPy arrays of any number of dimensions, with compiled kernels and gradients."""
 
+from .convolution import ConvGradients, conv, conv_backward, conv_transpose, conv_transpose_backward, pad
 from .errors import (
     ContiguityError,
     ContiguityWarning,
@@ -10,7 +11,7 @@ from .errors import (
     NonFiniteError,
     NonFiniteWarning,
 )
-from .options import Options, Report, get_num_threads, last_report, options, set_num_threads, show_runtime
+from .options import ConvOptions, Options, Report, get_num_threads, last_report, options, set_num_threads, show_runtime
 from .plans import PoolingPlan, explain, output_shape
 from .pooling import (
     Pooled,
@@ -46,6 +47,8 @@ __version__ = "0.1.0"
 __all__ = [
     "ContiguityError",
     "ContiguityWarning",
+    "ConvGradients",
+    "ConvOptions",
     "DtypeError",
     "FastpoolError",
     "GeometryError",
@@ -62,6 +65,10 @@ __all__ = [
     "adaptive_max_pool",
     "avg_pool",
     "avg_pool_backward",
+    "conv",
+    "conv_backward",
+    "conv_transpose",
+    "conv_transpose_backward",
     "convert_indices",
     "explain",
     "fractional_max_pool",
@@ -80,6 +87,7 @@ __all__ = [
     "min_pool",
     "options",
     "output_shape",
+    "pad",
     "set_num_threads",
     "show_runtime",
     "stochastic_pool",

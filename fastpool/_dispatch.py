@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fastpool import _cpu
 
-__all__ = ["ISA", "LEVELS", "built_levels", "pool_backward", "pool_forward", "runnable_levels"]
+__all__ = ["ISA", "LEVELS", "built_levels", "conv", "pool_backward", "pool_forward", "runnable_levels"]
 
 LEVELS = ("x86_64_v4", "x86_64_v3", "baseline")
 _ALIASES = {"avx2": "x86_64_v3", "avx512": "x86_64_v4"}
@@ -25,24 +25,27 @@ _ALIASES = {"avx2": "x86_64_v3", "avx512": "x86_64_v4"}
 
 # Plain import statements, which PyInstaller and Nuitka can follow.
 def _import_baseline() -> tuple[ModuleType, ...]:
+    import fastpool._kernels._conv_baseline as conv
     import fastpool._kernels._pool_backward_baseline as pool_backward
     import fastpool._kernels._pool_forward_baseline as pool_forward
 
-    return pool_forward, pool_backward
+    return pool_forward, pool_backward, conv
 
 
 def _import_x86_64_v3() -> tuple[ModuleType, ...]:
+    import fastpool._kernels._conv_x86_64_v3 as conv
     import fastpool._kernels._pool_backward_x86_64_v3 as pool_backward
     import fastpool._kernels._pool_forward_x86_64_v3 as pool_forward
 
-    return pool_forward, pool_backward
+    return pool_forward, pool_backward, conv
 
 
 def _import_x86_64_v4() -> tuple[ModuleType, ...]:
+    import fastpool._kernels._conv_x86_64_v4 as conv
     import fastpool._kernels._pool_backward_x86_64_v4 as pool_backward
     import fastpool._kernels._pool_forward_x86_64_v4 as pool_forward
 
-    return pool_forward, pool_backward
+    return pool_forward, pool_backward, conv
 
 
 _IMPORTERS = {"baseline": _import_baseline, "x86_64_v3": _import_x86_64_v3, "x86_64_v4": _import_x86_64_v4}
@@ -91,6 +94,6 @@ if _missing := _cpu.baseline_macros_missing():
 ISA = _choose(os.environ.get("FASTPOOL_ISA", "auto"))
 if TYPE_CHECKING:
     # stubs that every build of a kernel keeps to
-    from fastpool._kernels import pool_backward, pool_forward
+    from fastpool._kernels import conv, pool_backward, pool_forward
 else:
-    pool_forward, pool_backward = _IMPORTERS[ISA]()
+    pool_forward, pool_backward, conv = _IMPORTERS[ISA]()

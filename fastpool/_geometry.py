@@ -399,6 +399,46 @@ def pooling_geometry(
     return Geometry.of(tuple(input_shape), windows)
 
 
+def transposed_windows(
+    input_shape: tuple[int, ...],
+    kernel_size: tuple[int, ...],
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    dilation: Any,
+) -> list[tuple[int, int, int, int, int, int]]:
+    """Length of the result, kernel, stride, dilation, padding before and length of the input, per axis."""
+    count = len(kernel_size)
+    strides = per_axis("stride", 1 if stride is None else stride, count, 1)
+    dilations = per_axis("dilation", dilation, count, 1)
+    extras = per_axis("output_padding", output_padding, count, 0)
+    same = isinstance(padding, str) and padding in ("same", "same_lower")
+    pads = padding_pairs("valid" if same else padding, input_shape[-count:], kernel_size, strides, dilations)
+    result = []
+    for i, (n, k, s, d, extra) in enumerate(
+        zip(input_shape[-count:], kernel_size, strides, dilations, extras, strict=True)
+    ):
+        axis = len(input_shape) - count + i
+        if n == 0:
+            raise GeometryError(f"axis {axis} has length 0; it needs at least one element")
+        if extra >= max(s, d):
+            where = f"output_padding[{i}]" if count > 1 else "output_padding"
+            raise GeometryError(f"{where} is {extra}; it must be less than the stride {s} or the dilation {d}")
+        before, after = pads[i]
+        if same:
+            # the result is as long as the stride makes it; what a short window leaves open is added at the end
+            total = extent(k, d) - s + extra
+            small = max(total, 0) // 2
+            before = small if padding == "same" else max(total, 0) - small
+            after = total - before
+        length = (n - 1) * s - before - after + extent(k, d) + extra
+        if length < 1:
+            raise GeometryError(f"padding {(before, after)} leaves a length of {length} along axis {axis}")
+        result.append((length, k, s, d, before, n))
+    check_size("the output shape", (*input_shape[:-count], *(row[0] for row in result)))
+    return result
+
+
 # ---------------------------------------------------------------------------------------------- windows given by bounds
 
 

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _dispatch
+from ._conv_spec import Channels, ConvSpec, ConvWindow, forward_spec, gradient_spec, transposed_spec, with_tiles
 from ._geometry import Bounds, Geometry, Window, counted_taps, int64_of, pooling_geometry
 from ._spec import (
     ABSOLUTE,
     ABSOLUTE_POWER,
+    CONV_LANE_BYTES,
     ELEMENTS,
     FLOAT,
     FLOAT32_TAPS,
@@ -134,6 +136,7 @@ def clear_cache() -> None:
     _recent.clear()
     _pool_plan.cache_clear()
     _sum_plan.cache_clear()
+    conv_plan.cache_clear()
 
 
 # ---------------------------------------------------------------------------------------------- sums and means
@@ -245,6 +248,38 @@ def mean_plan(
     )
     plan = sum_plan(geometry, stored, result, divide, power, signed)
     return _remembered(key, plan) if plain else plan
+
+
+# ---------------------------------------------------------------------------------------------- convolution
+
+SERIAL_PRODUCTS = 1 << 20  # convolutions of fewer multiplications do not open a parallel region
+
+
+class ConvPlan(NamedTuple):
+    """A plan of a convolution that can run."""
+
+    spec: ConvSpec
+    compiled: _dispatch.conv.ConvPlan
+    parallel: bool
+
+
+_CONV_SPECS = {"conv": forward_spec, "transpose": transposed_spec, "weight": gradient_spec}
+
+
+@lru_cache(maxsize=512)
+def conv_plan(
+    role: Literal["conv", "transpose", "weight"],
+    dtype: str,
+    channels: Channels,
+    windows: tuple[ConvWindow, ...],
+    algorithm: str,
+) -> ConvPlan:
+    """The plan of a convolution, of its transpose, or of its gradient by the weight; its arrays are not empty."""
+    element = ELEMENTS[dtype]
+    spec = _CONV_SPECS[role](element, channels, windows)
+    if not spec.gradient:
+        spec = with_tiles(spec, CONV_LANE_BYTES[element], algorithm)
+    return ConvPlan(spec, _dispatch.conv.ConvPlan(spec), spec.products >= SERIAL_PRODUCTS)
 
 
 # ---------------------------------------------------------------------------------------------- whole axes, scattering

@@ -29,9 +29,9 @@ import numpy.typing as npt
 from . import _dispatch
 
 if TYPE_CHECKING:
-    from ._plan import PoolPlan
+    from ._plan import ConvPlan, PoolPlan
 
-__all__ = ["OFF", "Record", "Recording", "Report", "Run", "debug_by_default", "last_report", "pool_run"]
+__all__ = ["OFF", "Record", "Recording", "Report", "Run", "conv_run", "debug_by_default", "last_report", "pool_run"]
 
 Array = npt.NDArray[Any]
 Plan = TypeVar("Plan")
@@ -53,7 +53,8 @@ class Run:
     """The plan of one kernel run.
 
     `tile` is how many outputs a work unit computes along each axis that the kernel sees, `passes` how often it goes
-    over each of them, `units` the number of work units, and `workspace` bytes per thread.
+    over each of them, `units` the number of work units, and `workspace` bytes per thread. A convolution tells its
+    `algorithm`, and its passes are taps.
     """
 
     threads: int
@@ -61,6 +62,7 @@ class Run:
     tile: tuple[int, ...]
     passes: tuple[int, ...]
     workspace: int
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ class Report:
                 *(
                     f"  run  {_count(run.threads, 'thread')}, {_count(run.units, 'unit')}, tile {run.tile}, "
                     f"passes {run.passes}, workspace {run.workspace:,} bytes per thread"
+                    f"{'' if run.algorithm is None else f', {run.algorithm}'}"
                     for run in self.runs
                 ),
                 f"  {'step':<6} {'ms':>12} {'bytes':>16}",
@@ -237,7 +240,7 @@ class Recording(Record):
             self._function,
             _dispatch.ISA,
             tuple(self._inputs),
-            tuple(_array_report(name, array, False) for name, array in outputs),
+            tuple(_array_report(name, array, False) for name, array in outputs if array is not None),
             tuple(self._runs),
             StepsReport(*(Step(self._ns[name] / 1e9, self._bytes[name]) for name in _STEPS)),
         )
@@ -262,4 +265,20 @@ def pool_run(plan: PoolPlan, threads: int) -> Run | None:
         tuple(level.tile for level in levels),
         tuple(len(level.passes) for level in levels),
         plan.compiled.workspace_bytes,
+    )
+
+
+def conv_run(plan: ConvPlan | None, threads: int) -> Run | None:
+    """The run of a plan of a convolution; an empty result needs none."""
+    if plan is None:
+        return None
+    spec, compiled = plan.spec, plan.compiled
+    threads = min(threads, compiled.units)
+    return Run(
+        threads,
+        compiled.units,
+        tuple(axis.tile for axis in spec.axes),
+        tuple(len(role.weight) for role in spec.roles),
+        compiled.workspace_bytes + (0 if spec.gradient else compiled.packed_bytes // threads),
+        "direct" if spec.direct else "gemm",
     )

@@ -21,6 +21,8 @@ INTEGER, FLOAT, HALF = 0, 1, 2
 # Element types and types of sums, as in _kernels/sum_lanes.h.
 ELEMENTS = {"bool": 0, "uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5, "uint64": 6, "int64": 7}
 ELEMENTS |= {"float16": 8, "bfloat16": 9, "float32": 10, "float64": 11}
+# Lanes of convolution by element type, as in _kernels/conv_lanes.h.
+CONV_LANE_BYTES = (4, 4, 8, 8, 8, 8, 8, 8, 4, 4, 4, 8)
 SUM_S16, SUM_S32, SUM_S64, SUM_PAIR, SUM_F32, SUM_F64 = range(6)
 SUM_BYTES = (2, 4, 8, 16, 4, 8)
 # Elements and lanes whose neighbours can be added up while they are loaded.

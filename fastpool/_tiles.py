@@ -84,7 +84,7 @@ def _sizes(shape: Shape, tiles: Sequence[int]) -> _Sizes:
     return _Sizes(elements * shape.lane_bytes * (2 if shape.codes else 1), overhead)
 
 
-def _tile_bytes() -> int:
+def asked_tile_bytes() -> int:
     """The workspace that FASTPOOL_TILE_BYTES asks for, 0 for the default."""
     text = os.environ.get("FASTPOOL_TILE_BYTES") or "0"
     if not text.isascii() or not text.isdigit():
@@ -99,7 +99,7 @@ def choose_tiles(shape: Shape) -> list[int]:
     kept: computed elements, weighed by whether the workspace fits the first or second cache and by idle threads.
     """
     outs = [level.window.out for level in shape.form.levels]
-    limit = _tile_bytes()
+    limit = asked_tile_bytes()
     l1, l2 = CACHES["l1d"], CACHES["l2"]
     tiles, best, best_cost = list(outs), list(outs), math.inf
     while True:

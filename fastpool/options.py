@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,7 +17,16 @@ from ._geometry import integer
 from ._report import OFF, Record, Recording, Report, debug_by_default, last_report
 from .errors import GeometryError
 
-__all__ = ["Options", "Report", "get_num_threads", "last_report", "options", "set_num_threads", "show_runtime"]
+__all__ = [
+    "ConvOptions",
+    "Options",
+    "Report",
+    "get_num_threads",
+    "last_report",
+    "options",
+    "set_num_threads",
+    "show_runtime",
+]
 
 MOST_THREADS = 1024
 
@@ -31,6 +40,12 @@ class Options(TypedDict, total=False):
     debug_mode: bool
 
 
+class ConvOptions(Options, total=False):
+    """The keyword options of convolutions."""
+
+    algorithm: Literal["auto", "direct", "gemm"]
+
+
 class Settings(NamedTuple):
     """Options in force for a call, and where it is recorded."""
 
@@ -39,28 +54,30 @@ class Settings(NamedTuple):
     check_finite: str = "ignore"
     debug_mode: bool = False
     record: Record = OFF
+    algorithm: str = "auto"
 
 
-_CHOICES = {"contiguity": ("copy", "warn", "require"), "check_finite": ("ignore", "warn", "raise")}
+_CHOICES = {
+    "contiguity": ("copy", "warn", "require"),
+    "check_finite": ("ignore", "warn", "raise"),
+    "algorithm": ("auto", "direct", "gemm"),
+}
 _DEFAULTS = Settings(debug_mode=debug_by_default())
 _settings: ContextVar[Settings] = ContextVar("fastpool_options", default=_DEFAULTS)
 
 
-def _checked(values: dict[str, Any]) -> dict[str, Any]:
+def _checked(values: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
     for name, value in values.items():
+        if name not in known:
+            raise TypeError(f"unexpected keyword argument {name!r}; the options are {', '.join(known)}")
         if name in _CHOICES:
             if not isinstance(value, str) or value not in _CHOICES[name]:
                 raise GeometryError(f"{name} must be one of {', '.join(map(repr, _CHOICES[name]))}, got {value!r}")
         elif name == "num_threads":
             if value is not None:
                 values[name] = _thread_count(value)
-        elif name == "debug_mode":
-            if not isinstance(value, bool):
-                raise GeometryError(f"debug_mode must be True or False, got {value!r}")
-        else:
-            raise TypeError(
-                f"unexpected keyword argument {name!r}; the options are {', '.join(Options.__annotations__)}"
-            )
+        elif not isinstance(value, bool):
+            raise GeometryError(f"{name} must be True or False, got {value!r}")
     return values
 
 
@@ -73,21 +90,21 @@ def _thread_count(value: Any) -> int:
     return count
 
 
-def resolve(given: Any, function: str | None = None) -> Settings:
+def resolve(given: Any, function: str | None = None, known: type[Any] = Options) -> Settings:
     """The settings of a call: its own options over those of the enclosing `options` blocks.
 
     With `debug_mode`, and the name of the public function, they hold a record of the call that begins here.
     """
     settings = _settings.get()
     if given:
-        settings = settings._replace(**_checked(given))
+        settings = settings._replace(**_checked(given, known.__annotations__))
     if settings.debug_mode and function is not None:
         settings = settings._replace(record=Recording(function))
     return settings
 
 
 @contextmanager
-def options(**values: Unpack[Options]) -> Iterator[None]:
+def options(**values: Unpack[ConvOptions]) -> Iterator[None]:
     """Set options for a block of code, in this thread and this async task only.
 
     Parameters
@@ -102,6 +119,9 @@ def options(**values: Unpack[Options]) -> Iterator[None]:
     debug_mode : bool
         Print a table of every call's steps to stderr, with time, bytes and the plan; `last_report` returns it as data.
         The environment variable ``FASTPOOL_DEBUG=1`` makes it the default.
+    algorithm : {"auto", "direct", "gemm"}
+        How convolutions are computed, with the same bits: from input that is copied tile by tile (``"direct"``), or
+        from taps that are gathered row by row (``"gemm"``), whichever is expected to be faster (``"auto"``).
 
     Raises
     ------
@@ -117,7 +137,7 @@ def options(**values: Unpack[Options]) -> Iterator[None]:
     ...     fp.max_pool(np.arange(6.0), (2,))
     array([1., 3., 5.])
     """
-    token = _settings.set(resolve(values))
+    token = _settings.set(resolve(values, known=ConvOptions))
     try:
         yield
     finally:

@@ -1,0 +1,284 @@
+"""What a compiled plan of a convolution is made from: axes, roles, tiles. Pure; `_plan` keeps the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+from ._tiles import CACHES, CORES, asked_tile_bytes
+from .errors import GeometryError
+
+RUN_BYTES = 32 << 10  # of the sums of one run, so that they stay in the first-level cache
+PANEL = 512  # positions of one part of the weight gradient, as in _kernels/conv_lanes.h
+ROW_CYCLES = 25  # cost of starting a row
+CALL_CYCLES = 40  # and of a register block
+MOST_LANES = 2**31 - 1  # of a tile, counted by the kernel in 32 bits
+LANES = 16  # of a vector, for the choice of tiles alone
+UNITS, MANY_UNITS = 4, 16  # work units per core that a call should have, and that it may have
+DEAR, CHEAP = 1.25, 1.03  # what more units may cost, up to the first number and up to the second
+
+
+class ConvWindow(NamedTuple):
+    """The windows along one axis: tap ``j`` of output ``o`` is element ``o*stride + j*dilation - before``.
+
+    Negative padding is a negative `before`.
+    """
+
+    length: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    out: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every output is its own element."""
+        return self.kernel == self.stride == 1 and self.before == 0 and self.out == self.length
+
+
+class Channels(NamedTuple):
+    """Groups, and per group the channels on both sides of the convolution that the weight belongs to."""
+
+    batch: int
+    groups: int
+    inputs: int
+    outputs: int
+
+
+class ConvAxis(NamedTuple):
+    """An axis of the plan: the batch, then the axes of the input."""
+
+    length: int
+    step: int  # input elements from output to output
+    input_stride: int
+    tile: int
+    tiles: int
+
+
+class ConvRole(NamedTuple):
+    """Outputs that have the same taps: their numbers and strides, the first one, and each tap's weight and shifts."""
+
+    counts: tuple[int, ...]
+    strides: tuple[int, ...]
+    base: int
+    weight: tuple[int, ...]
+    shifts: tuple[tuple[int, ...], ...]
+
+
+class ConvSpec(NamedTuple):
+    """Everything that a compiled plan is made from."""
+
+    element: int
+    groups: int
+    inputs: int
+    outputs: int
+    input_channel: int
+    output_channel: int
+    weight_strides: tuple[int, int, int]
+    kernel: int
+    axes: tuple[ConvAxis, ...]
+    roles: tuple[ConvRole, ...]
+    filled: bool  # roles have all outputs; otherwise the rest is the bias alone
+    direct: bool = False
+    flat: int = 1
+    parts: int = 1
+    gradient: bool = False
+    panel: int = PANEL
+    row_step: int = 1
+
+    @property
+    def products(self) -> int:
+        """Multiplications that the call needs."""
+        positions = sum(math.prod(role.counts) * len(role.weight) for role in self.roles)
+        return positions * self.groups * self.inputs * self.outputs
+
+
+def merged(windows: Sequence[ConvWindow]) -> list[ConvWindow]:
+    """Neighbouring axes along which every output is its own element, as one."""
+    result: list[ConvWindow] = []
+    for window in windows:
+        if result and window.is_plain and result[-1].is_plain:
+            length = result[-1].length * window.length
+            result[-1] = ConvWindow(length, 1, 1, 1, 0, length)
+        else:
+            result.append(window)
+    return result
+
+
+def _strides(lengths: Sequence[int]) -> list[int]:
+    """Elements from one to the next along every axis of a C-order array."""
+    return [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
+
+
+def forward_spec(element: int, channels: Channels, windows: Sequence[ConvWindow]) -> ConvSpec:
+    """A convolution, before its tiles are chosen."""
+    batch, groups, inputs, outputs = channels
+    windows = merged(windows)
+    lengths, outs = [w.length for w in windows], [w.out for w in windows]
+    spatial, places = math.prod(lengths), math.prod(outs)
+    taps = math.prod(w.kernel for w in windows)
+    axes = [ConvAxis(batch, 1, max(groups * inputs, 1) * spatial, batch, 1)]
+    for window, stride in zip(windows, _strides(lengths), strict=True):
+        axes.append(ConvAxis(window.length, window.stride, stride, window.out, 1))
+    shifts = product((0,), *([j * w.dilation - w.before for j in range(w.kernel)] for w in windows))
+    role = ConvRole((batch, *outs), (groups * outputs * places, *_strides(outs)), 0, tuple(range(taps)), tuple(shifts))
+    return ConvSpec(
+        element, groups, inputs, outputs, spatial, places, (taps, inputs * taps, outputs * inputs * taps), taps,
+        tuple(axes), (role,), True,
+    )  # fmt: skip
+
+
+def transposed_spec(element: int, channels: Channels, windows: Sequence[ConvWindow]) -> ConvSpec:
+    """The transpose of the convolution that is described: its input has the convolution's output shape."""
+    batch, groups, outputs, inputs = channels
+    windows = merged(windows)
+    lengths, outs = [w.length for w in windows], [w.out for w in windows]
+    spatial, places = math.prod(outs), math.prod(lengths)
+    taps = math.prod(w.kernel for w in windows)
+    # per axis and remainder: the number of elements, and per tap its place in the kernel and its shift
+    remainders: list[list[tuple[int, int, list[tuple[int, int]]]]] = []
+    filled = True
+    for window in windows:
+        found: dict[int, list[tuple[int, int]]] = {}
+        for j in range(window.kernel):
+            shift, r = divmod(j * window.dilation - window.before, window.stride)
+            if r < window.length:
+                found.setdefault(r, []).append((j, -shift))
+        remainders.append([(r, -(-(window.length - r) // window.stride), found[r]) for r in sorted(found)])
+        filled &= len(found) == min(window.stride, window.length)
+    output_strides, kernel_strides = _strides(lengths), _strides([w.kernel for w in windows])
+    batch_stride = groups * outputs * places
+    roles = []
+    for chosen in product(*remainders):
+        pairs = list(product(*(found for _, _, found in chosen)))
+        roles.append(
+            ConvRole(
+                (batch, *(count for _, count, _ in chosen)),
+                (batch_stride, *(s * w.stride for s, w in zip(output_strides, windows, strict=True))),
+                sum(r * s for (r, _, _), s in zip(chosen, output_strides, strict=True)),
+                tuple(sum(j * s for (j, _), s in zip(pair, kernel_strides, strict=True)) for pair in pairs),
+                tuple((0, *(shift for _, shift in pair)) for pair in pairs),
+            )
+        )
+    grid = [max((role.counts[a] for role in roles), default=1) for a in range(len(windows) + 1)]
+    axes = [ConvAxis(batch, 1, max(groups * inputs, 1) * spatial, grid[0], 1)]
+    for i, (window, stride) in enumerate(zip(windows, _strides(outs), strict=True)):
+        axes.append(ConvAxis(window.out, 1, stride, grid[i + 1], 1))
+    return ConvSpec(
+        element, groups, inputs, outputs, spatial, places, (outputs * taps, taps, outputs * inputs * taps), taps,
+        tuple(axes), tuple(roles), filled,
+    )  # fmt: skip
+
+
+def gradient_spec(element: int, channels: Channels, windows: Sequence[ConvWindow]) -> ConvSpec:
+    """The gradient of a convolution by its weight."""
+    spec = forward_spec(element, channels, windows)
+    depth = channels.inputs * spec.kernel
+    ranges = 1 if channels.groups >= 2 * CORES or spec.products < 1 << 20 else CORES
+    step = -(-depth // ranges)
+    # The panel decides how sums are grouped, so it may depend on the shapes alone.
+    panel = PANEL if channels.outputs <= 128 else PANEL // 2
+    return spec._replace(gradient=True, panel=panel, row_step=max(-(-step // 8) * 8, 8))
+
+
+# ---------------------------------------------------------------------------------------------- tiles
+
+
+class _Shape(NamedTuple):
+    """A plan, as far as its tiles depend on it."""
+
+    grid: tuple[int, ...]
+    span: tuple[int, ...]
+    phases: int
+    inputs: int
+    rows: int
+    depth: int
+    lane_bytes: int
+
+    def places(self, tile: Sequence[int]) -> list[int]:
+        return [n + span for n, span in zip(tile, self.span, strict=True)]
+
+    def run(self, tile: Sequence[int], flat: int) -> int:
+        """Lanes of the run of the innermost axes."""
+        pitches = _strides(self.places(tile))
+        return 1 + sum((n - 1) * p for n, p in zip(tile[-flat:], pitches[-flat:], strict=True))
+
+    def workspace(self, tile: Sequence[int]) -> int:
+        return self.inputs * self.phases * math.prod(self.places(tile)) * self.lane_bytes
+
+    def cost(self, tile: Sequence[int], flat: int) -> float:
+        """Cycles of the whole call, roughly."""
+        places = self.places(tile)
+        tiles = math.prod(-(-n // t) for n, t in zip(self.grid, tile, strict=True))
+        calls = math.prod(tile[:-flat])
+        vectors = calls * -(-self.run(tile, flat) // LANES)
+        sums = float(vectors * self.rows * (self.depth + 2) + calls * -(-self.rows // 8) * CALL_CYCLES)
+        sums += math.prod(tile[:-1]) * self.rows * ROW_CYCLES / 2
+        rows = self.inputs * self.phases * math.prod(places[:-1])
+        return tiles * (sums + rows * (ROW_CYCLES + places[-1] / LANES * 3))
+
+    def split(self, tile: tuple[int, ...], flat: int) -> tuple[int, ...] | None:
+        """The cheapest of the tiles half as large, None for a single output."""
+        halves = []
+        for a, n in enumerate(tile):
+            if n > 1:
+                pieces = 2 * -(-self.grid[a] // n)
+                half = (*tile[:a], -(-self.grid[a] // pieces), *tile[a + 1 :])
+                halves.append((self.cost(half, flat), half))
+        return min(halves)[1] if halves else None
+
+
+def _shape(spec: ConvSpec, lane_bytes: int) -> _Shape:
+    phases, spans = 1, []
+    for a, axis in enumerate(spec.axes):
+        shifts = {shift[a] for role in spec.roles for shift in role.shifts} or {0}
+        phases *= len({shift % axis.step for shift in shifts})
+        spans.append(max(shifts) // axis.step - min(shifts) // axis.step)
+    depth = sum(len(role.weight) for role in spec.roles) * spec.inputs
+    rows = -(-spec.outputs // 4) * 4 if spec.outputs > 2 else spec.outputs
+    return _Shape(tuple(a.tile for a in spec.axes), tuple(spans), phases, spec.inputs, rows, depth, lane_bytes)
+
+
+def with_tiles(spec: ConvSpec, lane_bytes: int, algorithm: str) -> ConvSpec:
+    """The plan with its algorithm chosen, and tiles if that is direct."""
+    if algorithm == "gemm":
+        return spec
+    shape = _shape(spec, lane_bytes)
+    most = RUN_BYTES // lane_bytes // min(shape.rows, 8)
+    limit = asked_tile_bytes() or CACHES["l2"] // 2
+    choices = []
+    for flat in range(1, len(shape.grid) + 1):
+        tile: tuple[int, ...] | None = shape.grid
+        smallest = shape.grid
+        while tile is not None and (shape.workspace(tile) > limit or shape.run(tile, flat) > most):
+            smallest = tile
+            tile = shape.split(tile, flat)
+        tile = tile or smallest
+        choices.append((shape.cost(tile, flat), flat, tile))
+    cheapest, flat, tile = min(choices)
+    if algorithm == "auto" and shape.workspace(tile) > CACHES["l2"]:
+        return spec
+    if shape.workspace(tile) // lane_bytes > MOST_LANES:
+        raise GeometryError(
+            f"algorithm='direct' would take a copy of {shape.workspace(tile)} bytes of the input at a time; use 'auto'"
+        )
+    # enough work units for every core, of tiles or, where smaller ones would cost too much, of filters
+    # many, so that cores which other work slows down do little harm, if that is cheap
+    units = spec.groups * _tiles(shape, tile)
+    least, many = (UNITS * CORES, MANY_UNITS * CORES) if spec.products >= 1 << 20 else (1, 1)
+    while units < many:
+        half = shape.split(tile, flat)
+        if half is None or shape.cost(half, flat) > cheapest * (DEAR if units < least else CHEAP):
+            break
+        tile = half
+        units = spec.groups * _tiles(shape, tile)
+    parts = max(1, min(-(-least // units), spec.outputs // 8))
+    axes = tuple(axis._replace(tile=n, tiles=-(-axis.tile // n)) for axis, n in zip(spec.axes, tile, strict=True))
+    return spec._replace(axes=axes, direct=True, flat=flat, parts=parts)
+
+
+def _tiles(shape: _Shape, tile: Sequence[int]) -> int:
+    return math.prod(-(-n // t) for n, t in zip(shape.grid, tile, strict=True))

@@ -1,0 +1,140 @@
+/* One lane type of conv_lanes.h: included once for each, with LANE (the C type) and NAME(x) defined. */
+
+#if FASTPOOL_VECTORS
+typedef LANE NAME(vec) __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), may_alias));
+typedef LANE NAME(loose) __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), may_alias, aligned(sizeof(LANE))));
+/* not {0} + value, an addition that floating point cannot leave out: -0 + 0 is 0 */
+#define NAME_SPREAD(value) ((value) - (NAME(vec)){0})
+#else
+typedef LANE NAME(vec);
+typedef LANE NAME(loose);
+#define NAME_SPREAD(value) (value)
+#endif
+enum { NAME(lanes) = sizeof(NAME(vec)) / sizeof(LANE) };
+
+/* c[i][q] = seed[i] + sum over k of a[k][i] * b[offset[k] + q], one chain per element, for m rows and v vectors of q.
+ * Without a seed the chain goes on from what c holds. m and v are constants where this is inlined, so that all sums
+ * stay in registers. */
+FASTPOOL_INLINE void NAME(block)(const int m, const int v, const LANE *a, const LANE *b, const int32_t *offset,
+                                 int64_t depth, LANE *c, int64_t pitch, const LANE *seed) {
+    NAME(vec) sum[FASTPOOL_MOST_ROWS][FASTPOOL_MOST_VECTORS];
+    FASTPOOL_UNROLL for (int i = 0; i < m; i++)
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++)
+            if (seed) sum[i][j] = NAME_SPREAD(seed[i]);
+            else sum[i][j] = *(const NAME(loose) *)(c + i * pitch + j * NAME(lanes));
+    for (int64_t k = 0; k < depth; k++, a += m) {
+        const LANE *row = b + offset[k];
+        NAME(vec) x[FASTPOOL_MOST_VECTORS];
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) x[j] = *(const NAME(loose) *)(row + j * NAME(lanes));
+        FASTPOOL_UNROLL for (int i = 0; i < m; i++) {
+            const NAME(vec) w = NAME_SPREAD(a[i]);
+            FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] += w * x[j];
+        }
+    }
+    FASTPOOL_UNROLL for (int i = 0; i < m; i++)
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) *(NAME(loose) *)(c + i * pitch + j * NAME(lanes)) = sum[i][j];
+}
+
+#define FASTPOOL_CASE(m, v)                                                                                            \
+    case (m) * 16 + (v):                                                                                               \
+        NAME(block)(m, v, a, b, offset, depth, c, pitch, seed);                                                        \
+        break;
+static void NAME(multiply)(const void *weights, const void *input, const int32_t *offset, int64_t depth, void *result,
+                           int64_t pitch, const void *seeds, int m, int64_t vectors) {
+    const LANE *a = weights, *b = input, *seed = seeds;
+    LANE *c = result;
+    while (vectors > 0) {
+        const int v = fastpool_conv_vectors(m, vectors);
+        switch (m * 16 + v) { FASTPOOL_BLOCKS(FASTPOOL_CASE) }
+        b += v * NAME(lanes), c += v * NAME(lanes), vectors -= v;
+    }
+}
+#undef FASTPOOL_CASE
+
+/* c[i][j] += sum over p of a[i][p] * b[p][j], each such sum a chain of its own, for m rows and v vectors of j */
+FASTPOOL_INLINE void NAME(outer_block)(const int m, const int v, const LANE *a, const LANE *b, int64_t b_pitch,
+                                       int64_t depth, LANE *c, int64_t pitch) {
+    NAME(vec) sum[FASTPOOL_MOST_ROWS][FASTPOOL_MOST_VECTORS];
+    FASTPOOL_UNROLL for (int i = 0; i < m; i++)
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] = NAME_SPREAD((LANE)0);
+    for (int64_t p = 0; p < depth; p++, b += b_pitch) {
+        NAME(vec) y[FASTPOOL_MOST_VECTORS];
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) y[j] = *(const NAME(loose) *)(b + j * NAME(lanes));
+        FASTPOOL_UNROLL for (int i = 0; i < m; i++) {
+            const NAME(vec) x = NAME_SPREAD(a[i * FASTPOOL_PANEL_PITCH + p]);
+            FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] += x * y[j];
+        }
+    }
+    FASTPOOL_UNROLL for (int i = 0; i < m; i++)
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) *(NAME(loose) *)(c + i * pitch + j * NAME(lanes)) += sum[i][j];
+}
+
+#define FASTPOOL_CASE(m, v)                                                                                            \
+    case (m) * 16 + (v):                                                                                               \
+        NAME(outer_block)(m, v, a, b, b_pitch, depth, c, pitch);                                                       \
+        break;
+static void NAME(outer)(const void *rows, const void *columns, int64_t b_pitch, int64_t depth, void *result,
+                        int64_t pitch, int m, int64_t vectors) {
+    const LANE *a = rows, *b = columns;
+    LANE *c = result;
+    while (vectors > 0) {
+        const int v = fastpool_conv_vectors(m, vectors);
+        switch (m * 16 + v) { FASTPOOL_BLOCKS(FASTPOOL_CASE) }
+        b += v * NAME(lanes), c += v * NAME(lanes), vectors -= v;
+    }
+}
+#undef FASTPOOL_CASE
+
+/* rows of `n` lanes, `pitch` apart, to columns: to[j * to_pitch + i] = from[i * pitch + j] */
+static void NAME(turn)(void *to, int64_t to_pitch, const void *from, int64_t pitch, int64_t rows, int64_t n) {
+    LANE *dst = to;
+    const LANE *src = from;
+    int64_t i = 0;
+    for (; i + 16 <= rows; i += 16)
+        for (int64_t j = 0; j < n; j++)
+            for (int r = 0; r < 16; r++) dst[j * to_pitch + i + r] = src[(i + r) * pitch + j];
+    for (; i < rows; i++)
+        for (int64_t j = 0; j < n; j++) dst[j * to_pitch + i] = src[i * pitch + j];
+}
+
+/* c[i][t] += sum over p of a[i][p] * b[t][p], the lanes of a vector added up last, for m rows a and v rows b */
+FASTPOOL_INLINE void NAME(dot_block)(const int m, const int v, const LANE *a, const LANE *b, int64_t depth, LANE *c,
+                                     int64_t row_pitch, int64_t pitch) {
+    NAME(vec) sum[FASTPOOL_MOST_ROWS][FASTPOOL_MOST_VECTORS];
+    FASTPOOL_UNROLL for (int i = 0; i < m; i++)
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] = NAME_SPREAD((LANE)0);
+    for (int64_t p = 0; p < depth; p += NAME(lanes)) {
+        NAME(vec) y[FASTPOOL_MOST_ROWS];
+        FASTPOOL_UNROLL for (int i = 0; i < m; i++)
+            y[i] = *(const NAME(vec) *)(a + i * FASTPOOL_PANEL_PITCH + p);
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) {
+            const NAME(vec) x = *(const NAME(vec) *)(b + j * FASTPOOL_PANEL_PITCH + p);
+            FASTPOOL_UNROLL for (int i = 0; i < m; i++) sum[i][j] += x * y[i];
+        }
+    }
+    FASTPOOL_UNROLL for (int i = 0; i < m; i++)
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) {
+            LANE lane[NAME(lanes)];
+            memcpy(lane, &sum[i][j], sizeof lane);
+            FASTPOOL_UNROLL for (int step = NAME(lanes) / 2; step > 0; step /= 2)
+                FASTPOOL_UNROLL for (int n = 0; n < step; n++) lane[n] += lane[n + step];
+            c[i * row_pitch + j * pitch] += lane[0];
+        }
+}
+
+#define FASTPOOL_CASE(m, v)                                                                                            \
+    case (m) * 16 + (v):                                                                                               \
+        NAME(dot_block)(m, v, a, b, depth, c, row_pitch, pitch);                                                       \
+        break;
+static void NAME(dot)(const void *rows, const void *others, int64_t depth, void *result, int64_t row_pitch,
+                      int64_t pitch, int m, int64_t taps) {
+    const LANE *a = rows, *b = others;
+    LANE *c = result;
+    while (taps > 0) {
+        const int v = fastpool_conv_vectors(m, taps);
+        switch (m * 16 + v) { FASTPOOL_BLOCKS(FASTPOOL_CASE) }
+        b += v * FASTPOOL_PANEL_PITCH, c += v * pitch, taps -= v;
+    }
+}
+#undef FASTPOOL_CASE
+#undef NAME_SPREAD
