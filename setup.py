@@ -29,7 +29,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CompileError, LinkError
 
 KERNEL_DIR = "fastpool/_kernels"
-KERNELS = ("pool_forward", "pool_backward", "conv")
+KERNELS = ("pool_forward", "pool_backward", "conv", "unfold")
 
 # Convolution may differ between levels, within its bound, and is far faster where products and sums are one operation.
 CONTRACTED = ("conv",)

@@ -1,6 +1,6 @@
-"""fastpool: pooling and convolution of NumPy arrays of any number of dimensions, with compiled kernels and gradients."""
+"""fastpool: pooling and convolution of NumPy arrays of any number of dimensions, forward and backward, compiled."""
 
-from .convolution import ConvGradients, conv, conv_backward, conv_transpose, conv_transpose_backward, pad
+from .convolution import ConvGradients, conv, conv_backward, conv_transpose, conv_transpose_backward, fold, pad, unfold
 from .errors import (
     ContiguityError,
     ContiguityWarning,
@@ -71,6 +71,7 @@ __all__ = [
     "conv_transpose_backward",
     "convert_indices",
     "explain",
+    "fold",
     "fractional_max_pool",
     "get_num_threads",
     "global_avg_pool",
@@ -93,6 +94,7 @@ __all__ = [
     "stochastic_pool",
     "sum_pool",
     "sum_pool_backward",
+    "unfold",
     "window_pool",
     "window_pool_backward",
     "windows_from_edges",

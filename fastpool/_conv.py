@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _buffers, _guards, _padding, _plan
-from ._conv_spec import Channels, ConvWindow
-from ._geometry import Window, integer, pooling_geometry, transposed_windows
+from ._conv_spec import Channels, ConvWindow, windows_along
+from ._geometry import integer, transposed_windows
 from ._padding import PaddingMode
 from ._report import conv_run
 from .errors import DtypeError, GeometryError
@@ -110,15 +110,22 @@ def windows_of(
     shape: tuple[int, ...], weight: Array, stride: Any, padding: Any, dilation: Any
 ) -> tuple[ConvWindow, ...]:
     """The windows of a convolution along its axes."""
+    return windows_along(shape, kernel_of(weight), stride, padding, dilation)
+
+
+def transposed_windows_of(
+    shape: tuple[int, ...], weight: Array, stride: Any, padding: Any, output_padding: Any, dilation: Any
+) -> tuple[ConvWindow, ...]:
+    """The windows of the convolution whose transpose is applied to an input of `shape`."""
+    rows = transposed_windows(shape, kernel_of(weight), stride, padding, output_padding, dilation)
+    return tuple(ConvWindow(*row) for row in rows)
+
+
+def kernel_of(weight: Array) -> tuple[int, ...]:
+    """The taps along every axis."""
     if 0 in weight.shape[2:]:
         raise GeometryError(f"weight has shape {weight.shape}; a kernel needs at least one tap")
-    geometry = pooling_geometry(
-        shape, weight.shape[2:], 1 if stride is None else stride, padding, dilation, padding_counts=True
-    )
-    return tuple(
-        ConvWindow(shape[axis], w.kernel, w.stride, w.dilation, w.before - w.crop, w.out)
-        for axis, w in zip(geometry.axes, cast(tuple[Window, ...], geometry.windows), strict=True)
-    )
+    return weight.shape[2:]
 
 
 # ---------------------------------------------------------------------------------------------- running
@@ -350,13 +357,3 @@ def conv_transpose(
     return settings.record.done(
         run_conv(True, whole, filters, added, channels, windows, out, (x, weight, bias), batch, settings)
     )
-
-
-def transposed_windows_of(
-    shape: tuple[int, ...], weight: Array, stride: Any, padding: Any, output_padding: Any, dilation: Any
-) -> tuple[ConvWindow, ...]:
-    """The windows of the convolution whose transpose is applied to an input of `shape`."""
-    if 0 in weight.shape[2:]:
-        raise GeometryError(f"weight has shape {weight.shape}; a kernel needs at least one tap")
-    rows = transposed_windows(shape, weight.shape[2:], stride, padding, output_padding, dilation)
-    return tuple(ConvWindow(*row) for row in rows)

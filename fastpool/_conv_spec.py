@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+from ._geometry import Window, per_axis, pooling_geometry
 from ._tiles import CACHES, CORES, asked_tile_bytes
 from .errors import GeometryError
 
@@ -94,6 +95,18 @@ class ConvSpec(NamedTuple):
         """Multiplications that the call needs."""
         positions = sum(math.prod(role.counts) * len(role.weight) for role in self.roles)
         return positions * self.groups * self.inputs * self.outputs
+
+
+def windows_along(
+    shape: tuple[int, ...], kernel: Sequence[int], stride: Any, padding: Any, dilation: Any
+) -> tuple[ConvWindow, ...]:
+    """The windows along the last axes of an array, as many as the kernel has."""
+    stride = per_axis("stride", stride, len(kernel), 1)
+    geometry = pooling_geometry(shape, kernel, stride, padding, dilation, padding_counts=True)
+    return tuple(
+        ConvWindow(shape[axis], w.kernel, w.stride, w.dilation, w.before - w.crop, w.out)
+        for axis, w in zip(geometry.axes, cast(tuple[Window, ...], geometry.windows), strict=True)
+    )
 
 
 def merged(windows: Sequence[ConvWindow]) -> list[ConvWindow]:

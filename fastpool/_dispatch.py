@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fastpool import _cpu
 
-__all__ = ["ISA", "LEVELS", "built_levels", "conv", "pool_backward", "pool_forward", "runnable_levels"]
+__all__ = ["ISA", "LEVELS", "built_levels", "conv", "pool_backward", "pool_forward", "runnable_levels", "unfold"]
 
 LEVELS = ("x86_64_v4", "x86_64_v3", "baseline")
 _ALIASES = {"avx2": "x86_64_v3", "avx512": "x86_64_v4"}
@@ -28,24 +28,27 @@ def _import_baseline() -> tuple[ModuleType, ...]:
     import fastpool._kernels._conv_baseline as conv
     import fastpool._kernels._pool_backward_baseline as pool_backward
     import fastpool._kernels._pool_forward_baseline as pool_forward
+    import fastpool._kernels._unfold_baseline as unfold
 
-    return pool_forward, pool_backward, conv
+    return pool_forward, pool_backward, conv, unfold
 
 
 def _import_x86_64_v3() -> tuple[ModuleType, ...]:
     import fastpool._kernels._conv_x86_64_v3 as conv
     import fastpool._kernels._pool_backward_x86_64_v3 as pool_backward
     import fastpool._kernels._pool_forward_x86_64_v3 as pool_forward
+    import fastpool._kernels._unfold_x86_64_v3 as unfold
 
-    return pool_forward, pool_backward, conv
+    return pool_forward, pool_backward, conv, unfold
 
 
 def _import_x86_64_v4() -> tuple[ModuleType, ...]:
     import fastpool._kernels._conv_x86_64_v4 as conv
     import fastpool._kernels._pool_backward_x86_64_v4 as pool_backward
     import fastpool._kernels._pool_forward_x86_64_v4 as pool_forward
+    import fastpool._kernels._unfold_x86_64_v4 as unfold
 
-    return pool_forward, pool_backward, conv
+    return pool_forward, pool_backward, conv, unfold
 
 
 _IMPORTERS = {"baseline": _import_baseline, "x86_64_v3": _import_x86_64_v3, "x86_64_v4": _import_x86_64_v4}
@@ -94,6 +97,6 @@ if _missing := _cpu.baseline_macros_missing():
 ISA = _choose(os.environ.get("FASTPOOL_ISA", "auto"))
 if TYPE_CHECKING:
     # stubs that every build of a kernel keeps to
-    from fastpool._kernels import conv, pool_backward, pool_forward
+    from fastpool._kernels import conv, pool_backward, pool_forward, unfold
 else:
-    pool_forward, pool_backward, conv = _IMPORTERS[ISA]()
+    pool_forward, pool_backward, conv, unfold = _IMPORTERS[ISA]()

@@ -159,7 +159,8 @@ def _convolution(
         raise GeometryError(
             f"weight has shape {weight.shape}; with groups={groups} and {x.shape[1]} input channels expected {expected}"
         )
-    geometry = pooling_geometry(x.shape, weight.shape[2:], stride, padding, dilation, False, None, padding_counts=True)
+    strides = per_axis("stride", stride, weight.ndim - 2, 1)
+    geometry = pooling_geometry(x.shape, weight.shape[2:], strides, padding, dilation, False, None, padding_counts=True)
     places = []
     for _, (length, kernel, s, d, before, _, out, crop) in along_axes(geometry):
         # Negative padding has cropped the axis to `length` elements from `crop` on.

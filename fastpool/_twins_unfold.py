@@ -14,6 +14,7 @@ from ._geometry import (
     is_integer,
     named_or_last_axes,
     padding_pairs,
+    per_axis,
     pooling_geometry,
     sequence,
     shape_tuple,
@@ -93,7 +94,8 @@ def unfold(
         raise GeometryError(
             f"x has {array.ndim} dimensions; for kernel_size={tuple(kernel)} it must have one or two more"
         )
-    geometry = pooling_geometry(array.shape, kernel, stride, padding, dilation, False, None, padding_counts=True)
+    strides = per_axis("stride", stride, len(kernel), 1)
+    geometry = pooling_geometry(array.shape, kernel, strides, padding, dilation, False, None, padding_counts=True)
     rows = _places(geometry)
     leading = array.shape[: -len(kernel)]
     result = np.zeros((*leading, len(rows), len(rows[0])), array.dtype)
@@ -150,7 +152,8 @@ def fold(
         raise GeometryError(f"kernel_size has {len(kernel)} entries, output_size {len(sizes)}")
     if array.ndim not in (2, 3):
         raise GeometryError(f"columns has {array.ndim} dimensions; it must have 3, or 2 without a batch axis")
-    geometry = pooling_geometry(sizes, kernel, stride, padding, dilation, False, None, padding_counts=True)
+    strides = per_axis("stride", stride, len(kernel), 1)
+    geometry = pooling_geometry(sizes, kernel, strides, padding, dilation, False, None, padding_counts=True)
     rows = _places(geometry)
     *batch, channel_rows, windows = array.shape
     if channel_rows % len(rows):

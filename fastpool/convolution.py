@@ -8,5 +8,15 @@ from ._conv import conv, conv_transpose
 from ._conv_backward import conv_backward, conv_transpose_backward
 from ._padding import pad
 from ._results import ConvGradients
+from ._unfold import fold, unfold
 
-__all__ = ["ConvGradients", "conv", "conv_backward", "conv_transpose", "conv_transpose_backward", "pad"]
+__all__ = [
+    "ConvGradients",
+    "conv",
+    "conv_backward",
+    "conv_transpose",
+    "conv_transpose_backward",
+    "fold",
+    "pad",
+    "unfold",
+]
