@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _buffers, _guards, _padding, _plan
-from ._conv_spec import Channels, ConvWindow, windows_along
-from ._geometry import integer, transposed_windows
+from ._conv_spec import Channels, ConvWindow, conv_geometry, pads_of, windows_of
+from ._geometry import Geometry, integer, transposed_windows
 from ._padding import PaddingMode
 from ._report import conv_run
 from .errors import DtypeError, GeometryError
@@ -106,13 +105,6 @@ def check_bias(bias: Array | None, filters: int) -> None:
         raise GeometryError(f"bias has shape {bias.shape}; it must be {(filters,)}, one number for every filter")
 
 
-def windows_of(
-    shape: tuple[int, ...], weight: Array, stride: Any, padding: Any, dilation: Any
-) -> tuple[ConvWindow, ...]:
-    """The windows of a convolution along its axes."""
-    return windows_along(shape, kernel_of(weight), stride, padding, dilation)
-
-
 def transposed_windows_of(
     shape: tuple[int, ...], weight: Array, stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> tuple[ConvWindow, ...]:
@@ -165,14 +157,12 @@ def run_conv(
     else:
         result = _guards.check_out("out", out, given, dtype, inputs)
         record.step("write")
-    if plan is None:
-        return result
-    compiled = plan.compiled
-    if not plan.spec.filled:
+    if plan is None or not plan.spec.filled:
         # outputs that no tap reaches
         whole = result.reshape(shape)
         whole[...] = 0 if bias is None else bias.reshape(-1, *(1,) * len(windows))
-    if plan.spec.roles:
+    if plan is not None:
+        compiled = plan.compiled
         packed = _buffers.empty((compiled.packed_bytes,), _BYTES)
         work = _buffers.empty((compiled.workspace_bytes * min(threads, compiled.units),), _BYTES)
         compiled.run(
@@ -265,27 +255,21 @@ def conv(
     whole = batched("x", array, filters)
     channels = channels_of(whole, filters, groups)
     check_bias(added, filters.shape[0])
-    windows = windows_of(whole.shape, filters, stride, padding, dilation)
-    whole, windows = padded_input(whole, windows, padding_mode)
+    geometry = conv_geometry(whole.shape, kernel_of(filters), stride, padding, dilation)
+    whole, windows = padded_input(whole, geometry, padding_mode)
     inputs = (x, weight, bias)
     batch = array.ndim == filters.ndim
     return settings.record.done(run_conv(False, whole, filters, added, channels, windows, out, inputs, batch, settings))
 
 
-def pads_of(windows: Sequence[ConvWindow]) -> list[tuple[int, int]]:
-    """Elements before and after every axis that the windows reach, negative where they leave some out."""
-    return [(w.before, (w.out - 1) * w.stride + (w.kernel - 1) * w.dilation + 1 - w.before - w.length) for w in windows]
-
-
-def padded_input(x: Array, windows: tuple[ConvWindow, ...], mode: Any) -> tuple[Array, tuple[ConvWindow, ...]]:
+def padded_input(x: Array, geometry: Geometry, mode: Any) -> tuple[Array, tuple[ConvWindow, ...]]:
     """The input with its padding, unless that is zeros; then its windows need none."""
     _padding.check_mode("padding_mode", mode)
+    windows = windows_of(geometry)
     if mode == "zeros" or 0 in x.shape:
         return x, windows
-    pairs = pads_of(windows)
-    padded = _padding.padded(x, [(0, 0), (0, 0), *pairs], mode)
-    inner = tuple(w._replace(length=n, before=0) for w, n in zip(windows, padded.shape[2:], strict=True))
-    return padded, inner
+    padded = _padding.padded(x, pads_of(geometry), mode)
+    return padded, tuple(w._replace(length=n, before=0) for w, n in zip(windows, padded.shape[2:], strict=True))
 
 
 def conv_transpose(
@@ -337,7 +321,8 @@ def conv_transpose(
     Notes
     -----
     The adjoint of `conv` with the same arguments: ``(conv(y, w) * x).sum() == (y * conv_transpose(x, w)).sum()``.
-    Sums have the order of `conv`: the bias, then channel by channel, tap by tap.
+    Sums have the order of `conv`: the bias, then channel by channel, tap by tap. Beyond the ends of `x` there are
+    zeros, so that a weight that is not finite makes NaN of outputs whose taps reach there.
 
     Examples
     --------

@@ -12,16 +12,15 @@ from . import _buffers, _guards, _padding, _plan
 from ._conv import (
     batched,
     channels_of,
+    kernel_of,
     operands,
     padded_input,
-    pads_of,
     result_dtype,
     run_conv,
     transposed_channels_of,
     transposed_windows_of,
-    windows_of,
 )
-from ._conv_spec import Channels, ConvWindow
+from ._conv_spec import Channels, ConvWindow, conv_geometry, pads_of
 from ._geometry import sequence
 from ._padding import PaddingMode
 from ._report import conv_run
@@ -142,18 +141,17 @@ def conv_backward(
     whole = batched("x", array, filters)
     batch = array.ndim == filters.ndim
     channels = channels_of(whole, filters, groups)
-    given = windows_of(whole.shape, filters, stride, padding, dilation)
-    shape = (whole.shape[0], filters.shape[0], *(w.out for w in given))
+    geometry = conv_geometry(whole.shape, kernel_of(filters), stride, padding, dilation)
+    padded, windows = padded_input(whole, geometry, padding_mode)
+    shape = (whole.shape[0], filters.shape[0], *(w.out for w in windows))
     _guards.check_shape("grad_output", grad, shape if batch else shape[1:], "the outputs")
     grad = grad.reshape(shape)
-    padded, windows = padded_input(whole, given, padding_mode)
 
     by_x = by_weight = by_bias = None
     if "x" in names:
         by_x = run_conv(True, grad, filters, None, channels, windows, None, (), True, settings)
-        if windows is not given:
-            pairs = [(0, 0), (0, 0), *pads_of(given)]
-            by_x = _padding.pad_backward(by_x, whole.shape, pairs, padding_mode)
+        if padded is not whole:
+            by_x = _padding.pad_backward(by_x, whole.shape, pads_of(geometry), padding_mode)
         by_x = by_x.reshape(array.shape)
     if "weight" in names:
         by_weight = _weight_gradient(padded, grad, filters.shape, channels, windows, settings)

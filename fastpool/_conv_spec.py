@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple, cast
 
-from ._geometry import Window, per_axis, pooling_geometry
+from ._geometry import Geometry, Window, per_axis, pooling_geometry
 from ._tiles import CACHES, CORES, asked_tile_bytes
 from .errors import GeometryError
 
@@ -97,16 +97,29 @@ class ConvSpec(NamedTuple):
         return positions * self.groups * self.inputs * self.outputs
 
 
-def windows_along(
-    shape: tuple[int, ...], kernel: Sequence[int], stride: Any, padding: Any, dilation: Any
-) -> tuple[ConvWindow, ...]:
-    """The windows along the last axes of an array, as many as the kernel has."""
-    stride = per_axis("stride", stride, len(kernel), 1)
-    geometry = pooling_geometry(shape, kernel, stride, padding, dilation, padding_counts=True)
+def conv_geometry(shape: tuple[int, ...], kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) -> Geometry:
+    """The windows of a convolution along the last axes of an array, as many as the kernel has."""
+    strides = per_axis("stride", stride, len(kernel), 1)  # where pooling has a default that convolution has not
+    return pooling_geometry(shape, kernel, strides, padding, dilation, padding_counts=True)
+
+
+def windows_of(geometry: Geometry) -> tuple[ConvWindow, ...]:
+    """The windows along every axis of the geometry of a convolution."""
+    windows = cast(tuple[Window, ...], geometry.windows)
+    lengths = (geometry.input_shape[axis] for axis in geometry.axes)
     return tuple(
-        ConvWindow(shape[axis], w.kernel, w.stride, w.dilation, w.before - w.crop, w.out)
-        for axis, w in zip(geometry.axes, cast(tuple[Window, ...], geometry.windows), strict=True)
+        ConvWindow(length, w.kernel, w.stride, w.dilation, w.before - w.crop, w.out)
+        for length, w in zip(lengths, windows, strict=True)
     )
+
+
+def pads_of(geometry: Geometry) -> list[tuple[int, int]]:
+    """What is added before and after every axis, negative where it is cropped."""
+    pairs = [(0, 0)] * len(geometry.input_shape)
+    for axis, w in zip(geometry.axes, cast(tuple[Window, ...], geometry.windows), strict=True):
+        cropped = geometry.input_shape[axis] - w.length - w.crop
+        pairs[axis] = (w.before - w.crop, w.after - cropped)
+    return pairs
 
 
 def merged(windows: Sequence[ConvWindow]) -> list[ConvWindow]:

@@ -409,7 +409,7 @@ def transposed_windows(
 ) -> list[tuple[int, int, int, int, int, int]]:
     """Length of the result, kernel, stride, dilation, padding before and length of the input, per axis."""
     count = len(kernel_size)
-    strides = per_axis("stride", 1 if stride is None else stride, count, 1)
+    strides = per_axis("stride", stride, count, 1)
     dilations = per_axis("dilation", dilation, count, 1)
     extras = per_axis("output_padding", output_padding, count, 0)
     same = isinstance(padding, str) and padding in ("same", "same_lower")

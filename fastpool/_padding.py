@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _guards
-from ._geometry import check_size, integer, is_integer, named_or_last_axes, padding_pairs
+from ._geometry import check_size, is_integer, named_or_last_axes, padding_pairs
 from .errors import DtypeError, GeometryError
 
 __all__ = ["pad"]
@@ -95,8 +96,11 @@ def _axis_backward(grad: Array, length: int, before: int, after: int, mode: str,
 def _as_element(value: Any, dtype: np.dtype[Any]) -> Any:
     """A number as an element of `dtype`, which must be able to hold it."""
     if dtype.kind in "biu":
-        number = integer("value", int(value) if isinstance(value, (bool, np.bool_)) else value)
         lowest, highest = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        try:
+            number = int(value) if isinstance(value, (bool, np.bool_)) else operator.index(value)
+        except TypeError:
+            raise DtypeError(f"value={value!r} is not an integer, as {dtype} needs") from None
         if not lowest <= number <= highest:
             raise DtypeError(f"value={value!r} does not fit {dtype}, which holds {lowest} to {highest}")
         return dtype.type(number)

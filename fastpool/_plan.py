@@ -273,10 +273,15 @@ def conv_plan(
     channels: Channels,
     windows: tuple[ConvWindow, ...],
     algorithm: str,
-) -> ConvPlan:
-    """The plan of a convolution, of its transpose, or of its gradient by the weight; its arrays are not empty."""
+) -> ConvPlan | None:
+    """The plan of a convolution, of its transpose, or of its gradient by the weight; its arrays are not empty.
+
+    None for a transpose whose taps all lie outside the result.
+    """
     element = ELEMENTS[dtype]
     spec = _CONV_SPECS[role](element, channels, windows)
+    if not spec.roles:
+        return None
     if not spec.gradient:
         spec = with_tiles(spec, CONV_LANE_BYTES[element], algorithm)
     return ConvPlan(spec, _dispatch.conv.ConvPlan(spec), spec.products >= SERIAL_PRODUCTS)

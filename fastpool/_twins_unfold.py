@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy.typing as npt
 
 from ._geometry import (
     Geometry,
-    integer,
     is_integer,
     named_or_last_axes,
     padding_pairs,
@@ -236,9 +236,15 @@ def pad(x: npt.ArrayLike, padding: Any, mode: str = "constant", value: Any = 0, 
 def _fitting(value: Any, dtype: np.dtype[Any]) -> Any:
     """A number as an element of a dtype, which must be able to hold it."""
     if dtype.kind in "biu":
-        number = integer("value", int(value) if isinstance(value, (bool, np.bool_)) else value)
         lowest, highest = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        try:
+            number = int(value) if isinstance(value, (bool, np.bool_)) else operator.index(value)
+        except TypeError:
+            raise DtypeError(f"value={value!r} is not an integer, as {dtype} needs") from None
         if not lowest <= number <= highest:
             raise DtypeError(f"value {value!r} does not fit {dtype}")
         return dtype.type(number)
-    return dtype.type(float(value))
+    try:
+        return dtype.type(float(value))
+    except (TypeError, ValueError):
+        raise DtypeError(f"value={value!r} is not a number") from None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _buffers, _dispatch, _guards
-from ._conv_spec import ConvWindow, merged, windows_along
+from ._conv_spec import ConvWindow, conv_geometry, merged, windows_of
 from ._geometry import check_size, is_integer, sequence, shape_tuple
 from ._plan import SERIAL_ELEMENTS
 from ._report import Run
@@ -119,7 +119,7 @@ def unfold(
             f"x has {array.ndim} dimensions {array.shape}; for kernel_size={tuple(kernel)} it has "
             f"{len(kernel) + 2}, or {len(kernel) + 1} without a batch"
         )
-    windows = windows_along(array.shape, kernel, stride, padding, dilation)
+    windows = windows_of(conv_geometry(array.shape, kernel, stride, padding, dilation))
     taps, outputs = math.prod(w.kernel for w in windows), math.prod(w.out for w in windows)
     *batch, channels = array.shape[: -len(kernel)]
     shape = (*batch, channels * taps, outputs)
@@ -210,7 +210,7 @@ def fold(
         raise GeometryError(f"kernel_size={tuple(kernel)} has {len(kernel)} entries, output_size={sizes} {len(sizes)}")
     if array.ndim not in (2, 3):
         raise GeometryError(f"columns has {array.ndim} dimensions {array.shape}; it has 3, or 2 without a batch")
-    windows = windows_along(sizes, kernel, stride, padding, dilation)
+    windows = windows_of(conv_geometry(sizes, kernel, stride, padding, dilation))
     taps, outputs = math.prod(w.kernel for w in windows), math.prod(w.out for w in windows)
     *batch, rows, count = array.shape
     if rows % taps:

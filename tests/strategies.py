@@ -148,3 +148,74 @@ def fractional_calls(draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES, kinds: t
     if edges is not None:
         samples[...] = edges
     return Call(x, {"kernel_size": kernel, "output_size": sizes, "random_samples": samples} | named)
+
+
+# ---- convolution
+
+CONV_COSTS = {1: 40, 2: 15, 3: 8, 4: 5, 5: 4}  # taps along one of so many axes
+CONV_KINDS = ("random", "ties")
+
+
+def draw_channels(draw: st.DrawFn) -> tuple[int, int, int, tuple[int, ...]]:
+    """Groups, channels of a group on both sides, and the batch if there is one."""
+    groups = draw(st.sampled_from((1, 1, 2, 3)), label="groups")
+    inputs, outputs = draw(st.sampled_from((1, 2, 3, 0))), draw(st.sampled_from((1, 2, 5)))
+    return groups, inputs, outputs, draw(st.sampled_from(((), (1,), (2,), (0,))), label="batch")
+
+
+@st.composite
+def conv_calls(
+    draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES, kinds: tuple[str, ...] = CONV_KINDS, modes: bool = True
+) -> Call:
+    """Convolutions over 1 to 5 axes, with every argument drawn for every axis on its own."""
+    count = draw(st.integers(1, 5), label="axes")
+    axes = [draw(st.sampled_from(possible_axes(False, CONV_COSTS[count], True))) for _ in range(count)]
+    lengths, kernel, stride, dilation, before, after = (tuple(column) for column in zip(*axes, strict=True))
+    groups, inputs, outputs, batch = draw_channels(draw)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))
+    dtype, kind = draw(st.sampled_from(dtypes)), draw(st.sampled_from(kinds))
+    weight = fill(kind, dtype, (groups * outputs, inputs, *kernel), rng)
+    arguments = {
+        "weight": weight,
+        "bias": draw(st.sampled_from((None, fill(kind, dtype, weight.shape[:1], rng)))),
+        "stride": stride,
+        "padding": tuple(zip(before, after, strict=True)),
+        "dilation": dilation,
+        "groups": groups,
+    }
+    if modes:
+        arguments["padding_mode"] = draw(st.sampled_from(("zeros", "zeros", "reflect", "replicate", "circular")))
+    return Call(fill(kind, dtype, (*batch, groups * inputs, *lengths), rng), arguments)
+
+
+@functools.cache
+def transposed_axes(cost: int) -> list[tuple[int, ...]]:
+    """(length, kernel, stride, dilation, before, after, output_padding) of axes with at least one output."""
+    found = []
+    choices = (range(1, 6), range(1, 5), range(1, 5), range(1, 4), range(-2, 5), range(-2, 5), range(4))
+    for length, kernel, stride, dilation, before, after, extra in itertools.product(*choices):
+        outputs = (length - 1) * stride + dilation * (kernel - 1) + 1 + extra - before - after
+        if extra < max(stride, dilation) and outputs >= 1 and length * kernel <= cost:
+            found.append((length, kernel, stride, dilation, before, after, extra))
+    return found
+
+
+@st.composite
+def transposed_calls(draw: st.DrawFn, dtypes: tuple[Any, ...] = DTYPES) -> Call:
+    """Transposed convolutions over 1 to 5 axes."""
+    count = draw(st.integers(1, 5), label="axes")
+    axes = [draw(st.sampled_from(transposed_axes(CONV_COSTS[count]))) for _ in range(count)]
+    lengths, kernel, stride, dilation, before, after, extra = (tuple(column) for column in zip(*axes, strict=True))
+    groups, inputs, outputs, batch = draw_channels(draw)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))
+    dtype, kind = draw(st.sampled_from(dtypes)), draw(st.sampled_from(CONV_KINDS))
+    arguments = {
+        "weight": fill(kind, dtype, (groups * inputs, outputs, *kernel), rng),
+        "bias": draw(st.sampled_from((None, fill(kind, dtype, (groups * outputs,), rng)))),
+        "stride": stride,
+        "padding": tuple(zip(before, after, strict=True)),
+        "output_padding": extra,
+        "dilation": dilation,
+        "groups": groups,
+    }
+    return Call(fill(kind, dtype, (*batch, groups * inputs, *lengths), rng), arguments)
