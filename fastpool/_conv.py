@@ -256,19 +256,20 @@ def conv(
     channels = channels_of(whole, filters, groups)
     check_bias(added, filters.shape[0])
     geometry = conv_geometry(whole.shape, kernel_of(filters), stride, padding, dilation)
-    whole, windows = padded_input(whole, geometry, padding_mode)
+    whole, windows = padded_input(whole, geometry, padding_mode, settings)
     inputs = (x, weight, bias)
     batch = array.ndim == filters.ndim
     return settings.record.done(run_conv(False, whole, filters, added, channels, windows, out, inputs, batch, settings))
 
 
-def padded_input(x: Array, geometry: Geometry, mode: Any) -> tuple[Array, tuple[ConvWindow, ...]]:
+def padded_input(x: Array, geometry: Geometry, mode: Any, settings: Settings) -> tuple[Array, tuple[ConvWindow, ...]]:
     """The input with its padding, unless that is zeros; then its windows need none."""
     _padding.check_mode("padding_mode", mode)
     windows = windows_of(geometry)
     if mode == "zeros" or 0 in x.shape:
         return x, windows
     padded = _padding.padded(x, pads_of(geometry), mode)
+    settings.record.step("guard", padded)
     return padded, tuple(w._replace(length=n, before=0) for w, n in zip(windows, padded.shape[2:], strict=True))
 
 

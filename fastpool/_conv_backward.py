@@ -76,8 +76,10 @@ def _bias_gradient(grad: Array, settings: Settings) -> Array:
         result = grad.sum(axes, dtype=dtype)
     else:
         wide = grad.astype(np.float32) if grad.dtype.itemsize == 2 else grad
-        result = wide.sum(axes).astype(dtype, copy=False)
-    settings.record.step("kernel", result)
+        with np.errstate(all="ignore"):  # as kernels add up
+            result = wide.sum(axes).astype(dtype, copy=False)
+    settings.record.step("kernel")
+    settings.record.step("write", result)
     return result
 
 
@@ -142,7 +144,7 @@ def conv_backward(
     batch = array.ndim == filters.ndim
     channels = channels_of(whole, filters, groups)
     geometry = conv_geometry(whole.shape, kernel_of(filters), stride, padding, dilation)
-    padded, windows = padded_input(whole, geometry, padding_mode)
+    padded, windows = padded_input(whole, geometry, padding_mode, settings)
     shape = (whole.shape[0], filters.shape[0], *(w.out for w in windows))
     _guards.check_shape("grad_output", grad, shape if batch else shape[1:], "the outputs")
     grad = grad.reshape(shape)
@@ -152,6 +154,7 @@ def conv_backward(
         by_x = run_conv(True, grad, filters, None, channels, windows, None, (), True, settings)
         if padded is not whole:
             by_x = _padding.pad_backward(by_x, whole.shape, pads_of(geometry), padding_mode)
+            settings.record.step("write", by_x)
         by_x = by_x.reshape(array.shape)
     if "weight" in names:
         by_weight = _weight_gradient(padded, grad, filters.shape, channels, windows, settings)

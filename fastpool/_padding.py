@@ -69,10 +69,11 @@ def pad_backward(grad: Array, shape: tuple[int, ...], pairs: Pairs, mode: str) -
     dtype = grad.dtype
     if dtype.itemsize == 2 and dtype.kind not in "iu":
         grad = grad.astype(np.float32)
-    for axis, ((before, after), length) in enumerate(zip(pairs, shape, strict=True)):
-        if before or after:
-            grad = _axis_backward(np.moveaxis(grad, axis, 0), length, before, after, mode, axis)
-    return np.ascontiguousarray(grad, dtype)
+    with np.errstate(all="ignore"):  # as kernels add up
+        for axis, ((before, after), length) in enumerate(zip(pairs, shape, strict=True)):
+            if before or after:
+                grad = _axis_backward(np.moveaxis(grad, axis, 0), length, before, after, mode, axis)
+        return np.ascontiguousarray(grad, dtype)
 
 
 def _axis_backward(grad: Array, length: int, before: int, after: int, mode: str, axis: int) -> Array:

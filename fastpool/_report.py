@@ -54,7 +54,7 @@ class Run:
 
     `tile` is how many outputs a work unit computes along each axis that the kernel sees, `passes` how often it goes
     over each of them, `units` the number of work units, and `workspace` bytes per thread. A convolution tells its
-    `algorithm`, and its passes are taps.
+    `algorithm`; its passes are the taps along each axis, of which the first is the batch.
     """
 
     threads: int
@@ -278,7 +278,7 @@ def conv_run(plan: ConvPlan | None, threads: int) -> Run | None:
         threads,
         compiled.units,
         tuple(axis.tile for axis in spec.axes),
-        tuple(len(role.weight) for role in spec.roles),
+        tuple(len({shift[a] for role in spec.roles for shift in role.shifts}) for a in range(len(spec.axes))),
         compiled.workspace_bytes + (0 if spec.gradient else compiled.packed_bytes // threads),
         "direct" if spec.direct else "gemm",
     )

@@ -30,6 +30,10 @@ SHAPE = POOLED.values.shape
 GRADIENT = fp.avg_pool(X, **WINDOW)
 # windows of several sizes along the last axis: nested ones, and in no order
 WINDOWS = [(np.array([3, 0, 8]), np.array([9, 20, 12]))]
+FILTERS = _rng.standard_normal((4, 3, 3, 2)).astype(np.float32)
+BIAS = _rng.standard_normal(4).astype(np.float32)
+CONVOLVED = fp.conv(X, FILTERS, padding=1)
+COLUMNS = fp.unfold(X, **WINDOW)
 ROWS = fp.window_pool(X, WINDOWS, "sum")
 
 # Keyword arguments, several sets where a function has several ways to go.
@@ -136,6 +140,28 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
         {"grad_output": ROWS, "input_shape": X.shape, "windows": WINDOWS, "op": "avg"},
         {"grad_output": ROWS[..., 1:], "input_shape": X.shape, "windows": [((0, 8), (9, 20))], "op": "sum"},
     ],
+    "conv": [
+        {"x": X, "weight": FILTERS, "bias": BIAS, "padding": 1},
+        {"x": X, "weight": FILTERS, "stride": 2, "algorithm": "gemm", "out": np.empty((2, 4, 7, 10), X.dtype)},
+        {"x": X[0], "weight": FILTERS[:3, :1], "groups": 3, "padding": 1, "padding_mode": "reflect"},
+        {"x": HALVES, "weight": FILTERS.astype(np.float16), "bias": BIAS.astype(np.float16)},
+    ],
+    "conv_backward": [
+        {"grad_output": CONVOLVED, "x": X, "weight": FILTERS, "padding": 1},
+        {"grad_output": CONVOLVED, "x": X, "weight": FILTERS, "padding": 1, "padding_mode": "circular"},
+        {"grad_output": CONVOLVED, "x": X, "weight": FILTERS, "padding": 1, "needs": ("weight",)},
+    ],
+    "conv_transpose": [
+        {"x": CONVOLVED, "weight": FILTERS, "bias": BIAS[:3], "stride": 2, "output_padding": 1},
+        {"x": CONVOLVED, "weight": FILTERS, "padding": 1, "out": np.empty(X.shape, X.dtype)},
+    ],
+    "conv_transpose_backward": [{"grad_output": X, "x": CONVOLVED, "weight": FILTERS, "padding": 1}],
+    "unfold": [{"x": X, **WINDOW}, {"x": X[0] > 0, **WINDOW}],
+    "fold": [
+        {"columns": COLUMNS, "output_size": X.shape[2:], **WINDOW},
+        {"columns": COLUMNS.astype(np.float16), "output_size": X.shape[2:], **WINDOW},
+    ],
+    "pad": [{"x": X, "padding": ((1, -2), 3)}, {"x": X, "padding": 2, "mode": "circular", "axes": 1}],
     "convert_indices": [{"indices": POOLED.indices, "input_shape": X.shape, "spatial_ndim": 2, "to": "tensorflow"}],
     "gradcheck": [{"function": lambda x: x * x, "backward": lambda g, x: 2 * x * g, "inputs": np.array([3.0])}],
 }

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from calls import ARGUMENTS
 
 import fastpool as fp
 from fastpool import testing
@@ -20,6 +21,10 @@ from fastpool import testing
 WINDOWS = "kernel_size, stride=None, padding=0, dilation=1, *"
 GEOMETRY = f"{WINDOWS}, ceil_mode=False, axes=None"
 DIVISOR = "count_include_pad=True, divisor_override=None"
+SLIDE = "stride=1, padding=0, dilation=1"
+CONV = f"{SLIDE}, groups=1"
+TRANSPOSE = "stride=1, padding=0, output_padding=0, dilation=1, groups=1"
+NEEDS = "needs=('x', 'weight', 'bias')"
 SIGNATURES = {
     "max_pool": f"x, {GEOMETRY}, return_indices=False, out=None, **options",
     "min_pool": f"x, {GEOMETRY}, return_indices=False, out=None, **options",
@@ -49,6 +54,13 @@ SIGNATURES = {
     "max_unpool_backward": "grad_output, indices, **options",
     "output_shape": f"input_shape, {GEOMETRY}",
     "explain": f"input_shape, {GEOMETRY}, dtype='float32', return_indices=False, **options",
+    "conv": f"x, weight, bias=None, {CONV}, *, padding_mode='zeros', out=None, **options",
+    "conv_backward": f"grad_output, x, weight, {CONV}, *, padding_mode='zeros', {NEEDS}, **options",
+    "conv_transpose": f"x, weight, bias=None, {TRANSPOSE}, *, out=None, **options",
+    "conv_transpose_backward": f"grad_output, x, weight, {TRANSPOSE}, *, {NEEDS}, **options",
+    "unfold": f"x, kernel_size, {SLIDE}, **options",
+    "fold": f"columns, output_size, kernel_size, {SLIDE}, **options",
+    "pad": "x, padding, mode='constant', value=0, *, axes=None",
     "convert_indices": "indices, input_shape, spatial_ndim, *, to='flat', frm='flat', channels_last=None",
 }
 TWINS = set(testing.__all__) - {"gradcheck"}
@@ -72,9 +84,9 @@ def test_twin_has_the_same_signature(name):
     assert plain(getattr(testing, name)) == plain(getattr(fp, name))
 
 
-def test_every_pooling_function_has_a_twin():
-    pooling = {name for name in PUBLIC if "pool" in name}
-    assert pooling | {"convert_indices", "windows_from_edges"} == TWINS
+def test_every_function_of_arrays_has_a_twin():
+    of_arrays = set(PUBLIC) & set(ARGUMENTS) - {"gradcheck"}
+    assert of_arrays == TWINS
 
 
 def test_public_names():
@@ -87,6 +99,7 @@ def test_public_names():
 def test_named_tuples():
     assert fp.Pooled._fields == ("values", "indices")
     assert fp.SparseGradient._fields == ("indices", "values")
+    assert fp.ConvGradients._fields == ("x", "weight", "bias")
     assert type(fp.max_pool([1, 2], (2,), return_indices=True)) is fp.Pooled
 
 
