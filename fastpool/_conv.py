@@ -30,8 +30,8 @@ _WIDEST = {"i": np.dtype(np.int64), "u": np.dtype(np.uint64)}
 
 
 def operands(settings: Settings, **given: Any) -> list[Array]:
-    """Inputs that are multiplied with each other: of one dtype, and not bool. None is left out."""
-    arrays = {name: _guards.as_input(name, value, settings) for name, value in given.items() if value is not None}
+    """Inputs that are multiplied with each other: of one dtype, and not bool."""
+    arrays = {name: _guards.as_input(name, value, settings) for name, value in given.items()}
     first, one = next(iter(arrays.items()))
     for name, array in arrays.items():
         if array.dtype.kind == "b":
@@ -249,7 +249,7 @@ def conv(
     array([[[11., 14.]]])
     """
     settings = resolve(options, "conv", ConvOptions)
-    arrays = operands(settings, x=x, weight=weight, bias=bias)
+    arrays = operands(settings, x=x, weight=weight, **({} if bias is None else {"bias": bias}))
     array, filters = arrays[:2]
     added = arrays[2] if bias is not None else None
     whole = batched("x", array, filters)
@@ -332,7 +332,7 @@ def conv_transpose(
     array([[[  1.,  10., 102.,  20., 200.]]])
     """
     settings = resolve(options, "conv_transpose", ConvOptions)
-    arrays = operands(settings, x=x, weight=weight, bias=bias)
+    arrays = operands(settings, x=x, weight=weight, **({} if bias is None else {"bias": bias}))
     array, filters = arrays[:2]
     added = arrays[2] if bias is not None else None
     whole = batched("x", array, filters)
