@@ -124,11 +124,11 @@ def conv_backward(
 
     Notes
     -----
-    The gradient by the input is added up filter by filter, tap by tap; that by the weight position by position, in
-    parts of at most 512 positions, which are added in their order. Neither depends on threads or tiles.
+    The gradient by the input is added up filter by filter, tap by tap; that by the weight in parts
+    of neighbouring positions, which are added in their order. Neither depends on threads or tiles.
 
     Besides the results, a call takes the workspace of `conv`, and for the weight's gradient, per thread, a panel of
-    positions times filters and its share of the gradient.
+    positions times filters, or a tile of the input, and its share of the gradient.
 
     Examples
     --------

@@ -13,6 +13,8 @@ from .errors import GeometryError
 
 RUN_BYTES = 32 << 10  # of the sums of one run, so that they stay in the first-level cache
 PANEL = 512  # positions of one part of the weight gradient, as in _kernels/conv_lanes.h
+FEW = 4  # filters of a group whose weight gradient may go by tiles, as in _kernels/conv.pyx
+GRADIENT_BYTES, GRADIENT_MOST_BYTES = 64 << 10, 1 << 20  # of the input of such a tile: wanted, and at most
 ROW_CYCLES = 25  # cost of starting a row
 CALL_CYCLES = 40  # and of a register block
 MOST_LANES = 2**31 - 1  # of a tile, counted by the kernel in 32 bits
@@ -199,17 +201,6 @@ def transposed_spec(element: int, channels: Channels, windows: Sequence[ConvWind
     )  # fmt: skip
 
 
-def gradient_spec(element: int, channels: Channels, windows: Sequence[ConvWindow]) -> ConvSpec:
-    """The gradient of a convolution by its weight."""
-    spec = forward_spec(element, channels, windows)
-    depth = channels.inputs * spec.kernel
-    ranges = 1 if channels.groups >= 2 * CORES or spec.products < 1 << 20 else CORES
-    step = -(-depth // ranges)
-    # The panel decides how sums are grouped, so it may depend on the shapes alone.
-    panel = PANEL if channels.outputs <= 128 else PANEL // 2
-    return spec._replace(gradient=True, panel=panel, row_step=max(-(-step // 8) * 8, 8))
-
-
 # ---------------------------------------------------------------------------------------------- tiles
 
 
@@ -256,6 +247,16 @@ class _Shape(NamedTuple):
                 halves.append((self.cost(half, flat), half))
         return min(halves)[1] if halves else None
 
+    def cut(self, flat: int, most: int, limit: int) -> tuple[int, ...]:
+        """The first tile whose run and workspace are within bounds, or a single output."""
+        tile = self.grid
+        while self.workspace(tile) > limit or self.run(tile, flat) > most:
+            half = self.split(tile, flat)
+            if half is None:
+                break
+            tile = half
+        return tile
+
 
 def _shape(spec: ConvSpec, lane_bytes: int) -> _Shape:
     phases, spans = 1, []
@@ -268,6 +269,23 @@ def _shape(spec: ConvSpec, lane_bytes: int) -> _Shape:
     return _Shape(tuple(a.tile for a in spec.axes), tuple(spans), phases, spec.inputs, rows, depth, lane_bytes)
 
 
+def gradient_spec(element: int, channels: Channels, windows: Sequence[ConvWindow], lane_bytes: int) -> ConvSpec:
+    """The gradient of a convolution by its weight. What groups its sums depends on the shapes alone."""
+    spec = forward_spec(element, channels, windows)
+    depth = channels.inputs * spec.kernel
+    ranges = 1 if channels.groups >= 2 * CORES or spec.products < 1 << 20 else CORES
+    step = -(-depth // ranges)
+    panel = PANEL if channels.outputs <= 128 else PANEL // 2
+    spec = spec._replace(gradient=True, panel=panel, row_step=max(-(-step // 8) * 8, 8))
+    if channels.outputs > FEW:
+        return spec
+    shape = _shape(spec, lane_bytes)
+    tile = shape.cut(1, GRADIENT_BYTES, GRADIENT_BYTES)
+    if shape.workspace(tile) > GRADIENT_MOST_BYTES:
+        return spec
+    return spec._replace(axes=_tiled(spec, tile), direct=True)
+
+
 def with_tiles(spec: ConvSpec, lane_bytes: int, algorithm: str) -> ConvSpec:
     """The plan with its algorithm chosen, and tiles if that is direct."""
     if algorithm == "gemm":
@@ -277,12 +295,7 @@ def with_tiles(spec: ConvSpec, lane_bytes: int, algorithm: str) -> ConvSpec:
     limit = asked_tile_bytes() or CACHES["l2"] // 2
     choices = []
     for flat in range(1, len(shape.grid) + 1):
-        tile: tuple[int, ...] | None = shape.grid
-        smallest = shape.grid
-        while tile is not None and (shape.workspace(tile) > limit or shape.run(tile, flat) > most):
-            smallest = tile
-            tile = shape.split(tile, flat)
-        tile = tile or smallest
+        tile = shape.cut(flat, most, limit)
         choices.append((shape.cost(tile, flat), flat, tile))
     cheapest, flat, tile = min(choices)
     if algorithm == "auto" and shape.workspace(tile) > CACHES["l2"]:
@@ -302,8 +315,11 @@ def with_tiles(spec: ConvSpec, lane_bytes: int, algorithm: str) -> ConvSpec:
         tile = half
         units = spec.groups * _tiles(shape, tile)
     parts = max(1, min(-(-least // units), spec.outputs // 8))
-    axes = tuple(axis._replace(tile=n, tiles=-(-axis.tile // n)) for axis, n in zip(spec.axes, tile, strict=True))
-    return spec._replace(axes=axes, direct=True, flat=flat, parts=parts)
+    return spec._replace(axes=_tiled(spec, tile), direct=True, flat=flat, parts=parts)
+
+
+def _tiled(spec: ConvSpec, tile: Sequence[int]) -> tuple[ConvAxis, ...]:
+    return tuple(axis._replace(tile=n, tiles=-(-axis.tile // n)) for axis, n in zip(spec.axes, tile, strict=True))
 
 
 def _tiles(shape: _Shape, tile: Sequence[int]) -> int:

@@ -263,9 +263,6 @@ class ConvPlan(NamedTuple):
     parallel: bool
 
 
-_CONV_SPECS = {"conv": forward_spec, "transpose": transposed_spec, "weight": gradient_spec}
-
-
 @lru_cache(maxsize=512)
 def conv_plan(
     role: Literal["conv", "transpose", "weight"],
@@ -279,11 +276,14 @@ def conv_plan(
     None for a transpose whose taps all lie outside the result.
     """
     element = ELEMENTS[dtype]
-    spec = _CONV_SPECS[role](element, channels, windows)
-    if not spec.roles:
-        return None
-    if not spec.gradient:
-        spec = with_tiles(spec, CONV_LANE_BYTES[element], algorithm)
+    lane_bytes = CONV_LANE_BYTES[element]
+    if role == "weight":
+        spec = gradient_spec(element, channels, windows, lane_bytes)
+    else:
+        spec = (forward_spec if role == "conv" else transposed_spec)(element, channels, windows)
+        if not spec.roles:
+            return None
+        spec = with_tiles(spec, lane_bytes, algorithm)
     return ConvPlan(spec, _dispatch.conv.ConvPlan(spec), spec.products >= SERIAL_PRODUCTS)
 
 

@@ -165,6 +165,7 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "convert_indices": [{"indices": POOLED.indices, "input_shape": X.shape, "spatial_ndim": 2, "to": "tensorflow"}],
     "gradcheck": [{"function": lambda x: x * x, "backward": lambda g, x: 2 * x * g, "inputs": np.array([3.0])}],
 }
+CONVOLUTION = {"conv", "conv_backward", "conv_transpose", "conv_transpose_backward", "unfold", "fold", "pad"}
 FUNCTIONS = {name for name in fp.__all__ if inspect.isfunction(getattr(fp, name))}
 # those that take the options
 RECORDED = sorted(

@@ -34,7 +34,8 @@ cdef extern from "conv_lanes.h" nogil:
         void (*multiply)(const void *, const void *, const int32_t *, int64_t, void *, int64_t, const void *, int,
                          int64_t) noexcept nogil
         void (*outer)(const void *, const void *, int64_t, int64_t, void *, int64_t, int, int64_t) noexcept nogil
-        void (*dot)(const void *, const void *, int64_t, void *, int64_t, int64_t, int, int64_t) noexcept nogil
+        void (*dot)(const void *, int64_t, int64_t, const void *, const int32_t *, int64_t, int64_t, const int32_t *,
+                    void *, int, int64_t) noexcept nogil
         void (*turn)(void *, int64_t, const void *, int64_t, int64_t, int64_t) noexcept nogil
     int fastpool_choose_conv_lanes(fastpool_conv_lanes *, int)
     int fastpool_conv_rows(int64_t)
@@ -45,7 +46,7 @@ cdef enum:
     RUN = 96            # outputs of a gemm unit: whole vectors, whatever their length
     DEPTH = 256         # rows of the product that it gathers at a time
     ALIGNMENT = 64      # bytes
-    FEW = 4             # channels of results for which the weight gradient has lanes along positions
+    FEW = 4             # filters of a group for which the weight gradient may have lanes along positions
 
 MOST_DIMENSIONS = MOST_AXES
 
@@ -107,6 +108,9 @@ ctypedef struct Plan:
     int64_t tiles
     int64_t parts                   # of the blocks
     int64_t run                     # lanes of the longest run
+    int64_t rows_of_tile            # for the gradient by the weight
+    int64_t lines_at                # bytes into a thread's workspace: its gradients, and where its rows start
+    int64_t row_at
     # gemm
     int64_t runs                    # of a group
     int32_t *panel_offset
@@ -164,20 +168,20 @@ cdef void pack_block(const Plan *p, int64_t group, int64_t r, int64_t b, const u
 # ---------------------------------------------------------------------------------------------- direct
 
 
-cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, const uint8_t *x,
-                    uint8_t *tile) noexcept nogil:
-    """Input of a tile, zero where there is none, by channel, phase and place."""
+cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, int64_t channel, int64_t last_channel,
+                    const uint8_t *x, uint8_t *tile) noexcept nogil:
+    """Input of some channels of a tile, zero where there is none, by channel, phase and place."""
     cdef int leaf = p.axes - 1
     cdef int64_t lane = p.lanes.lane_bytes
     cdef int64_t stored = p.lanes.stored_bytes
     cdef int64_t place[MOST_AXES]
     cdef int64_t phase[MOST_AXES]
-    cdef int64_t channel, plane, begin, end, element, at, n, from_
+    cdef int64_t plane, begin, end, element, at, n, from_
     cdef int a, outside
     cdef const Axis *axis = &p.axis[leaf]
     cdef uint8_t *row
     n = count[leaf] + axis.span
-    for channel in range(p.inputs):
+    while channel < last_channel:
         for a in range(p.axes):
             phase[a] = 0
         for plane in range(p.phases):
@@ -220,6 +224,7 @@ cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, c
                     break
                 phase[a] = 0
                 a -= 1
+        channel += 1
 
 
 cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8_t *packed, const uint8_t *seeds,
@@ -247,7 +252,7 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
         for r in range(p.roles):
             count[a] = max(count[a], min(p.axis[a].tile, p.role[r].count[a] - first[a]))
         a -= 1
-    load_tile(p, first, count, x + group * p.inputs * p.input_channel * p.lanes.stored_bytes, work)
+    load_tile(p, first, count, 0, p.inputs, x + group * p.inputs * p.input_channel * p.lanes.stored_bytes, work)
     y += group * p.outputs * p.output_channel * result
     seeds += group * p.rows * lane
     for r in range(p.roles):
@@ -448,8 +453,8 @@ cdef void gemm_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8_t
 # ---------------------------------------------------------------------------------------------- gradient by the weight
 
 
-cdef void weight_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_step, const uint8_t *x,
-                      const uint8_t *grad, uint8_t *result, uint8_t *work) noexcept nogil:
+cdef void panel_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_step, const uint8_t *x,
+                     const uint8_t *grad, uint8_t *result, uint8_t *work) noexcept nogil:
     """Gradient of some rows (channel and tap) of a group's weights: a sum of one part for every panel of positions."""
     cdef const Role *role = p.role
     cdef int64_t lane = p.lanes.lane_bytes
@@ -457,26 +462,25 @@ cdef void weight_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_st
     cdef int64_t group = unit // ranges
     cdef int64_t begin = unit % ranges * row_step
     cdef int64_t end = min(begin + row_step, role.depth)
-    cdef bint few = p.outputs <= FEW
-    cdef int64_t columns = p.rows if few else rounded_up(p.outputs, p.lanes.lanes)
+    cdef int64_t columns = rounded_up(p.outputs, p.lanes.lanes)
     cdef int64_t total = 1
-    cdef int64_t first, n, filled, segments, row, i, j, m, c
+    cdef int64_t first, n, segments, row, i, j, m, c
     cdef int a
     cdef Segment *segment = <Segment *>(work + p.segments_at)
     cdef uint8_t *rows = work                                                   # taps of the input
     cdef uint8_t *turned = work + FASTPOOL_MOST_ROWS * FASTPOOL_PANEL_PITCH * lane   # positions by filters
-    cdef uint8_t *lines = turned + (0 if few else panel * columns * lane)       # filters by positions
+    cdef uint8_t *lines = turned + panel * columns * lane                       # filters by positions
     cdef uint8_t *sums = work + p.scratch_at
     for a in range(p.axes):
         total *= role.count[a]
     x += group * p.inputs * p.input_channel * p.lanes.stored_bytes
     grad += group * p.outputs * p.output_channel * p.lanes.stored_bytes
     memset(sums, 0, <size_t>((end - begin) * columns * lane))
-    memset(lines, 0, <size_t>((FEW if few else 16) * FASTPOOL_PANEL_PITCH * lane))
+    memset(lines, 0, <size_t>(16 * FASTPOOL_PANEL_PITCH * lane))
+    memset(turned, 0, <size_t>(panel * columns * lane))
     first = 0
     while first < total:
         n = min(panel, total - first)
-        filled = rounded_up(n, p.lanes.lanes)
         segments = cut_in_segments(p, role, first, n, segment)
         first += n
         c = 0
@@ -487,30 +491,92 @@ cdef void weight_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_st
                     p.lanes.load(lines + (j * FASTPOOL_PANEL_PITCH + segment[i].lane) * lane,
                                  grad + (segment[i].place + (c + j) * p.output_channel) * p.lanes.stored_bytes,
                                  segment[i].count, role.output_stride[p.axes - 1])
-                if few:
-                    memset(lines + (j * FASTPOOL_PANEL_PITCH + n) * lane, 0, <size_t>((filled - n) * lane))
-            if not few:
-                p.lanes.turn(turned + c * lane, columns, lines, FASTPOOL_PANEL_PITCH, m, n)
+            p.lanes.turn(turned + c * lane, columns, lines, FASTPOOL_PANEL_PITCH, m, n)
             c += m
         row = begin
         while row < end:
-            m = min(FASTPOOL_MOST_ROWS, end - row) if few else min(fastpool_conv_rows(end - row), end - row)
+            m = min(fastpool_conv_rows(end - row), end - row)
             for j in range(m):
                 gather(p, role, row + j, segment, segments, x, rows + j * FASTPOOL_PANEL_PITCH * lane)
-                if few:
-                    memset(rows + (j * FASTPOOL_PANEL_PITCH + n) * lane, 0, <size_t>((filled - n) * lane))
-            if few:
-                p.lanes.dot(lines, rows, filled, sums + (row - begin) * columns * lane, 1, columns, <int>p.rows, m)
-            else:
-                # a block may have more rows than are left; theirs land behind those that count
-                p.lanes.outer(rows, turned, columns, n, sums + (row - begin) * columns * lane, columns,
-                              fastpool_conv_rows(m), columns // p.lanes.lanes)
+            # a block may have more rows than are left; theirs land behind those that count
+            p.lanes.outer(rows, turned, columns, n, sums + (row - begin) * columns * lane, columns,
+                          fastpool_conv_rows(m), columns // p.lanes.lanes)
             row += m
+    store_gradient(p, group, begin, end, columns, sums, result)
+
+
+cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t *x, const uint8_t *grad,
+                    uint8_t *result, uint8_t *work) noexcept nogil:
+    """The same for a group of few filters, whose gradients are too narrow for a vector: one part for every tile."""
+    cdef const Role *role = p.role
+    cdef int leaf = p.axes - 1
+    cdef int64_t lane = p.lanes.lane_bytes
+    cdef int64_t ranges = (role.depth + row_step - 1) // row_step
+    cdef int64_t group = unit // ranges
+    cdef int64_t begin = unit % ranges * row_step
+    cdef int64_t end = min(begin + row_step, role.depth)
+    cdef int64_t pitch = rounded_up(p.axis[leaf].tile, p.lanes.lanes)
+    cdef int64_t line_pitch = p.rows_of_tile * pitch
+    cdef int64_t first[MOST_AXES]
+    cdef int64_t count[MOST_AXES]
+    cdef int64_t place[MOST_AXES]
+    cdef int64_t t, tile, rows, n, at, source, f
+    cdef int a
+    cdef uint8_t *lines = work + p.lines_at
+    cdef int32_t *row_at = <int32_t *>(work + p.row_at)
+    cdef uint8_t *sums = work + p.scratch_at
+    cdef uint8_t *line
+    x += group * p.inputs * p.input_channel * p.lanes.stored_bytes
+    grad += group * p.outputs * p.output_channel * p.lanes.stored_bytes
+    memset(lines, 0, <size_t>(p.rows * line_pitch * lane))
+    memset(sums, 0, <size_t>((end - begin) * p.rows * lane))
+    for t in range(p.tiles):
+        tile = t
+        a = leaf
+        while a >= 0:
+            first[a] = tile % p.axis[a].tiles * p.axis[a].tile
+            count[a] = min(p.axis[a].tile, role.count[a] - first[a])
+            tile = tile // p.axis[a].tiles
+            place[a] = 0
+            a -= 1
+        load_tile(p, first, count, begin // role.taps, (end - 1) // role.taps + 1, x, work)
+        n = count[leaf]
+        rows = 0
+        while True:
+            source = 0
+            at = role.base + first[leaf] * role.output_stride[leaf]
+            for a in range(leaf):
+                source += place[a] * p.axis[a].pitch
+                at += (first[a] + place[a]) * role.output_stride[a]
+            row_at[rows] = <int32_t>source
+            for f in range(p.outputs):
+                line = lines + (f * line_pitch + rows * pitch) * lane
+                p.lanes.load(line, grad + (at + f * p.output_channel) * p.lanes.stored_bytes, n,
+                             role.output_stride[leaf])
+                memset(line + n * lane, 0, <size_t>((pitch - n) * lane))
+            rows += 1
+            a = leaf - 1
+            while a >= 0:
+                place[a] += 1
+                if place[a] < count[a]:
+                    break
+                place[a] = 0
+                a -= 1
+            if a < 0:
+                break
+        p.lanes.dot(lines, line_pitch, pitch, work, row_at, rows, n, role.offset + begin, sums, <int>p.rows,
+                    end - begin)
+    store_gradient(p, group, begin, end, p.rows, sums, result)
+
+
+cdef inline void store_gradient(const Plan *p, int64_t group, int64_t begin, int64_t end, int64_t columns,
+                                const uint8_t *sums, uint8_t *result) noexcept nogil:
+    cdef int64_t row
     for row in range(begin, end):
         p.lanes.store(
-            result + (group * p.weight_group + row // role.taps * p.weight_input + row % role.taps)
+            result + (group * p.weight_group + row // p.role.taps * p.weight_input + row % p.role.taps)
             * p.lanes.result_bytes,
-            sums + (row - begin) * columns * lane, p.outputs, p.weight_output,
+            sums + (row - begin) * columns * p.lanes.lane_bytes, p.outputs, p.weight_output,
         )
 
 
@@ -730,18 +796,28 @@ cdef class ConvPlan:
     cdef int set_gradient(self, spec) except -1:
         cdef Plan *p = &self.p
         cdef int64_t lane = p.lanes.lane_bytes
-        cdef int64_t columns, at
+        cdef int64_t columns, at, a
         self.panel, self.row_step = spec.panel, spec.row_step
         if p.roles != 1 or not 1 <= self.panel <= FASTPOOL_PANEL or self.row_step < 1 or p.role[0].depth < 1:
             raise ValueError("a gradient has one role, with taps, and panels of bounded length")
-        columns = p.rows if p.outputs <= FEW else rounded_up(p.outputs, p.lanes.lanes)
-        at = FASTPOOL_MOST_ROWS * FASTPOOL_PANEL_PITCH * lane
-        if p.outputs > FEW:
-            at += self.panel * columns * lane
-        at += (FEW if p.outputs <= FEW else 16) * FASTPOOL_PANEL_PITCH * lane
-        p.segments_at = rounded_up(at, ALIGNMENT)
-        p.scratch_at = rounded_up(p.segments_at + self.panel * <int64_t>sizeof(Segment), ALIGNMENT)
-        p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS) * columns * lane
+        if p.direct:
+            self.set_direct(spec)
+            p.rows_of_tile = 1
+            for a in range(p.axes - 1):
+                p.rows_of_tile *= p.axis[a].tile
+            if p.outputs > FEW or p.flat != 1 or p.parts != 1:
+                raise ValueError("tiles of a gradient are for few filters, and whole")
+            at = p.rows_of_tile * rounded_up(p.axis[p.axes - 1].tile, p.lanes.lanes) * p.rows * lane
+            p.lines_at = p.scratch_at
+            p.row_at = p.lines_at + rounded_up(at, ALIGNMENT)
+            p.scratch_at = p.row_at + rounded_up(p.rows_of_tile * <int64_t>sizeof(int32_t), ALIGNMENT)
+            p.workspace = p.scratch_at + self.row_step * p.rows * lane
+        else:
+            columns = rounded_up(p.outputs, p.lanes.lanes)
+            at = (FASTPOOL_MOST_ROWS + 16) * FASTPOOL_PANEL_PITCH * lane + self.panel * columns * lane
+            p.segments_at = rounded_up(at, ALIGNMENT)
+            p.scratch_at = rounded_up(p.segments_at + self.panel * <int64_t>sizeof(Segment), ALIGNMENT)
+            p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS) * columns * lane
         p.units = p.groups * ((p.role[0].depth + self.row_step - 1) // self.row_step)
         p.packed_group = 0
         return 0
@@ -824,8 +900,14 @@ cdef class ConvPlan:
         room = aligned(&work[0])
         if threads > 1:
             for i in prange(p.units, nogil=True, num_threads=threads, schedule="dynamic"):
-                weight_unit(p, i, self.panel, self.row_step, &x[0], &grad[0], &result[0], room + threadid() * step)
+                if p.direct:
+                    tile_unit(p, i, self.row_step, &x[0], &grad[0], &result[0], room + threadid() * step)
+                else:
+                    panel_unit(p, i, self.panel, self.row_step, &x[0], &grad[0], &result[0], room + threadid() * step)
         else:
             with nogil:
                 for i in range(p.units):
-                    weight_unit(p, i, self.panel, self.row_step, &x[0], &grad[0], &result[0], room)
+                    if p.direct:
+                        tile_unit(p, i, self.row_step, &x[0], &grad[0], &result[0], room)
+                    else:
+                        panel_unit(p, i, self.panel, self.row_step, &x[0], &grad[0], &result[0], room)

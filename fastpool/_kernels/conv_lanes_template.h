@@ -3,6 +3,7 @@
 #if FASTPOOL_VECTORS
 typedef LANE NAME(vec) __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), may_alias));
 typedef LANE NAME(loose) __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), may_alias, aligned(sizeof(LANE))));
+typedef __typeof__((NAME(vec)){0} < (NAME(vec)){0}) NAME(mask);
 /* not {0} + value, an addition that floating point cannot leave out: -0 + 0 is 0 */
 #define NAME_SPREAD(value) ((value) - (NAME(vec)){0})
 #else
@@ -97,19 +98,33 @@ static void NAME(turn)(void *to, int64_t to_pitch, const void *from, int64_t pit
         for (int64_t j = 0; j < n; j++) dst[j * to_pitch + i] = src[i * pitch + j];
 }
 
-/* c[i][t] += sum over p of a[i][p] * b[t][p], the lanes of a vector added up last, for m rows a and v rows b */
-FASTPOOL_INLINE void NAME(dot_block)(const int m, const int v, const LANE *a, const LANE *b, int64_t depth, LANE *c,
-                                     int64_t row_pitch, int64_t pitch) {
+/* c[t][i] += sum over rows r and p < n of a[i][r][p] * b[row_at[r] + offset[t] + p], the lanes of a vector added up last,
+ * for m lines a and v taps t. Lanes behind the n-th count nothing: those of a are 0, and those of b are made so. */
+FASTPOOL_INLINE void NAME(dot_block)(const int m, const int v, const LANE *a, int64_t line_pitch, int64_t pitch,
+                                     const LANE *b, const int32_t *row_at, int64_t rows, int64_t n,
+                                     const int32_t *offset, LANE *c) {
     NAME(vec) sum[FASTPOOL_MOST_ROWS][FASTPOOL_MOST_VECTORS];
     FASTPOOL_UNROLL for (int i = 0; i < m; i++)
         FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] = NAME_SPREAD((LANE)0);
-    for (int64_t p = 0; p < depth; p += NAME(lanes)) {
-        NAME(vec) y[FASTPOOL_MOST_ROWS];
-        FASTPOOL_UNROLL for (int i = 0; i < m; i++)
-            y[i] = *(const NAME(vec) *)(a + i * FASTPOOL_PANEL_PITCH + p);
-        FASTPOOL_UNROLL for (int j = 0; j < v; j++) {
-            const NAME(vec) x = *(const NAME(vec) *)(b + j * FASTPOOL_PANEL_PITCH + p);
-            FASTPOOL_UNROLL for (int i = 0; i < m; i++) sum[i][j] += x * y[i];
+    const int64_t whole = n / NAME(lanes) * NAME(lanes);
+#if FASTPOOL_VECTORS
+    LANE place[NAME(lanes)];
+    for (int i = 0; i < NAME(lanes); i++) place[i] = (LANE)i;
+    const NAME(mask) kept = *(const NAME(loose) *)place < NAME_SPREAD((LANE)(n - whole));
+#endif
+    for (int64_t r = 0; r < rows; r++) {
+        const LANE *line = a + r * pitch, *row = b + row_at[r];
+        for (int64_t p = 0; p < n; p += NAME(lanes)) {
+            NAME(vec) y[FASTPOOL_MOST_ROWS];
+            FASTPOOL_UNROLL for (int i = 0; i < m; i++)
+                y[i] = *(const NAME(loose) *)(line + i * line_pitch + p);
+            FASTPOOL_UNROLL for (int j = 0; j < v; j++) {
+                NAME(vec) x = *(const NAME(loose) *)(row + offset[j] + p);
+#if FASTPOOL_VECTORS
+                if (p == whole) x = (NAME(vec))((NAME(mask))x & kept);
+#endif
+                FASTPOOL_UNROLL for (int i = 0; i < m; i++) sum[i][j] += x * y[i];
+            }
         }
     }
     FASTPOOL_UNROLL for (int i = 0; i < m; i++)
@@ -117,23 +132,23 @@ FASTPOOL_INLINE void NAME(dot_block)(const int m, const int v, const LANE *a, co
             LANE lane[NAME(lanes)];
             memcpy(lane, &sum[i][j], sizeof lane);
             FASTPOOL_UNROLL for (int step = NAME(lanes) / 2; step > 0; step /= 2)
-                FASTPOOL_UNROLL for (int n = 0; n < step; n++) lane[n] += lane[n + step];
-            c[i * row_pitch + j * pitch] += lane[0];
+                FASTPOOL_UNROLL for (int q = 0; q < step; q++) lane[q] += lane[q + step];
+            c[j * m + i] += lane[0];
         }
 }
 
 #define FASTPOOL_CASE(m, v)                                                                                            \
     case (m) * 16 + (v):                                                                                               \
-        NAME(dot_block)(m, v, a, b, depth, c, row_pitch, pitch);                                                       \
+        NAME(dot_block)(m, v, a, line_pitch, pitch, b, row_at, rows, n, offset, c);                                    \
         break;
-static void NAME(dot)(const void *rows, const void *others, int64_t depth, void *result, int64_t row_pitch,
-                      int64_t pitch, int m, int64_t taps) {
-    const LANE *a = rows, *b = others;
+static void NAME(dot)(const void *lines, int64_t line_pitch, int64_t pitch, const void *input, const int32_t *row_at,
+                      int64_t rows, int64_t n, const int32_t *offset, void *result, int m, int64_t taps) {
+    const LANE *a = lines, *b = input;
     LANE *c = result;
     while (taps > 0) {
         const int v = fastpool_conv_vectors(m, taps);
         switch (m * 16 + v) { FASTPOOL_BLOCKS(FASTPOOL_CASE) }
-        b += v * FASTPOOL_PANEL_PITCH, c += v * pitch, taps -= v;
+        offset += v, c += v * m, taps -= v;
     }
 }
 #undef FASTPOOL_CASE
