@@ -277,10 +277,10 @@ def gradient_spec(element: int, channels: Channels, windows: Sequence[ConvWindow
     step = -(-depth // ranges)
     panel = PANEL if channels.outputs <= 128 else PANEL // 2
     spec = spec._replace(gradient=True, panel=panel, row_step=max(-(-step // 8) * 8, 8))
-    if channels.outputs > FEW:
-        return spec
     shape = _shape(spec, lane_bytes)
-    tile = shape.cut(1, GRADIENT_BYTES, GRADIENT_BYTES)
+    tile = shape.cut(1, panel, GRADIENT_BYTES if channels.outputs <= FEW else 4 * GRADIENT_BYTES)
+    while math.prod(tile) > panel and channels.outputs > FEW:
+        tile = shape.split(tile, 1) or tile
     if shape.workspace(tile) > GRADIENT_MOST_BYTES:
         return spec
     return spec._replace(axes=_tiled(spec, tile), direct=True)

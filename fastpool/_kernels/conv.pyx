@@ -33,7 +33,8 @@ cdef extern from "conv_lanes.h" nogil:
         void (*store)(void *, const void *, int64_t, int64_t) noexcept nogil
         void (*multiply)(const void *, const void *, const int32_t *, int64_t, void *, int64_t, const void *, int,
                          int64_t) noexcept nogil
-        void (*outer)(const void *, const void *, int64_t, int64_t, void *, int64_t, int, int64_t) noexcept nogil
+        void (*outer)(const void *, const int32_t *, int64_t, int64_t, const int32_t *, const void *, int64_t, void *,
+                      int64_t, int, int64_t) noexcept nogil
         void (*dot)(const void *, int64_t, int64_t, const void *, const int32_t *, int64_t, int64_t, const int32_t *,
                     void *, int, int64_t) noexcept nogil
         void (*turn)(void *, int64_t, const void *, int64_t, int64_t, int64_t) noexcept nogil
@@ -109,7 +110,8 @@ ctypedef struct Plan:
     int64_t parts                   # of the blocks
     int64_t run                     # lanes of the longest run
     int64_t rows_of_tile            # for the gradient by the weight
-    int64_t lines_at                # bytes into a thread's workspace: its gradients, and where its rows start
+    int64_t lines_at                # bytes into a thread's workspace: its gradients, where its rows start
+    int64_t turned_at
     int64_t row_at
     # gemm
     int64_t runs                    # of a group
@@ -465,6 +467,7 @@ cdef void panel_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_ste
     cdef int64_t columns = rounded_up(p.outputs, p.lanes.lanes)
     cdef int64_t total = 1
     cdef int64_t first, n, segments, row, i, j, m, c
+    cdef int32_t start = 0
     cdef int a
     cdef Segment *segment = <Segment *>(work + p.segments_at)
     cdef uint8_t *rows = work                                                   # taps of the input
@@ -499,74 +502,102 @@ cdef void panel_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_ste
             for j in range(m):
                 gather(p, role, row + j, segment, segments, x, rows + j * FASTPOOL_PANEL_PITCH * lane)
             # a block may have more rows than are left; theirs land behind those that count
-            p.lanes.outer(rows, turned, columns, n, sums + (row - begin) * columns * lane, columns,
-                          fastpool_conv_rows(m), columns // p.lanes.lanes)
+            p.lanes.outer(rows, &start, 1, n, p.panel_offset, turned, columns, sums + (row - begin) * columns * lane,
+                          columns, fastpool_conv_rows(m), columns // p.lanes.lanes)
             row += m
     store_gradient(p, group, begin, end, columns, sums, result)
 
 
 cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t *x, const uint8_t *grad,
                     uint8_t *result, uint8_t *work) noexcept nogil:
-    """The same for a group of few filters, whose gradients are too narrow for a vector: one part for every tile."""
+    """The same from tiles of the input, whose taps are read where they lie: one part for every tile.
+
+    Vectors run along the filters, or along rows of positions where the filters are few.
+    """
     cdef const Role *role = p.role
     cdef int leaf = p.axes - 1
+    cdef bint few = p.outputs <= FEW
     cdef int64_t lane = p.lanes.lane_bytes
     cdef int64_t ranges = (role.depth + row_step - 1) // row_step
     cdef int64_t group = unit // ranges
     cdef int64_t begin = unit % ranges * row_step
     cdef int64_t end = min(begin + row_step, role.depth)
+    cdef int64_t columns = p.rows if few else rounded_up(p.outputs, p.lanes.lanes)
     cdef int64_t pitch = rounded_up(p.axis[leaf].tile, p.lanes.lanes)
     cdef int64_t line_pitch = p.rows_of_tile * pitch
     cdef int64_t first[MOST_AXES]
     cdef int64_t count[MOST_AXES]
     cdef int64_t place[MOST_AXES]
-    cdef int64_t t, tile, rows, n, at, source, f
+    cdef int64_t t, tile, rows, n, at, row, m, c, f
     cdef int a
     cdef uint8_t *lines = work + p.lines_at
+    cdef uint8_t *turned = work + p.turned_at
     cdef int32_t *row_at = <int32_t *>(work + p.row_at)
     cdef uint8_t *sums = work + p.scratch_at
     cdef uint8_t *line
     x += group * p.inputs * p.input_channel * p.lanes.stored_bytes
     grad += group * p.outputs * p.output_channel * p.lanes.stored_bytes
-    memset(lines, 0, <size_t>(p.rows * line_pitch * lane))
-    memset(sums, 0, <size_t>((end - begin) * p.rows * lane))
+    memset(lines, 0, <size_t>(p.turned_at - p.lines_at))
+    memset(turned, 0, <size_t>(p.row_at - p.turned_at))
+    memset(sums, 0, <size_t>((end - begin) * columns * lane))
     for t in range(p.tiles):
         tile = t
+        rows = 1
         a = leaf
         while a >= 0:
             first[a] = tile % p.axis[a].tiles * p.axis[a].tile
             count[a] = min(p.axis[a].tile, role.count[a] - first[a])
             tile = tile // p.axis[a].tiles
-            place[a] = 0
+            rows *= count[a]
             a -= 1
-        load_tile(p, first, count, begin // role.taps, (end - 1) // role.taps + 1, x, work)
         n = count[leaf]
-        rows = 0
-        while True:
-            source = 0
-            at = role.base + first[leaf] * role.output_stride[leaf]
-            for a in range(leaf):
-                source += place[a] * p.axis[a].pitch
-                at += (first[a] + place[a]) * role.output_stride[a]
-            row_at[rows] = <int32_t>source
-            for f in range(p.outputs):
-                line = lines + (f * line_pitch + rows * pitch) * lane
-                p.lanes.load(line, grad + (at + f * p.output_channel) * p.lanes.stored_bytes, n,
-                             role.output_stride[leaf])
-                memset(line + n * lane, 0, <size_t>((pitch - n) * lane))
-            rows += 1
-            a = leaf - 1
-            while a >= 0:
-                place[a] += 1
-                if place[a] < count[a]:
-                    break
-                place[a] = 0
-                a -= 1
-            if a < 0:
-                break
-        p.lanes.dot(lines, line_pitch, pitch, work, row_at, rows, n, role.offset + begin, sums, <int>p.rows,
-                    end - begin)
-    store_gradient(p, group, begin, end, p.rows, sums, result)
+        rows //= n
+        load_tile(p, first, count, begin // role.taps, (end - 1) // role.taps + 1, x, work)
+        c = 0
+        while c < p.outputs:
+            m = p.outputs if few else min(16, p.outputs - c)
+            for f in range(m):
+                line = lines + f * line_pitch * lane
+                for a in range(leaf):
+                    place[a] = 0
+                row = 0
+                while True:
+                    at = role.base + first[leaf] * role.output_stride[leaf] + (c + f) * p.output_channel
+                    row_at[row] = 0
+                    for a in range(leaf):
+                        row_at[row] += <int32_t>(place[a] * p.axis[a].pitch)
+                        at += (first[a] + place[a]) * role.output_stride[a]
+                    p.lanes.load(line, grad + at * p.lanes.stored_bytes, n, role.output_stride[leaf])
+                    if few:
+                        memset(line + n * lane, 0, <size_t>((pitch - n) * lane))
+                        line += pitch * lane
+                    else:
+                        line += n * lane
+                    row += 1
+                    a = leaf - 1
+                    while a >= 0:
+                        place[a] += 1
+                        if place[a] < count[a]:
+                            break
+                        place[a] = 0
+                        a -= 1
+                    if a < 0:
+                        break
+            if not few:
+                p.lanes.turn(turned + c * lane, columns, lines, line_pitch, m, rows * n)
+            c += m
+        if few:
+            p.lanes.dot(lines, line_pitch, pitch, work, row_at, rows, n, role.offset + begin, sums, <int>p.rows,
+                        end - begin)
+            continue
+        row = begin
+        while row < end:
+            m = fastpool_conv_rows(end - row)
+            # a block may have more rows than are left; theirs land behind those that count
+            p.lanes.outer(work, row_at, rows, n, role.offset + row, turned, columns,
+                          sums + (row - begin) * columns * lane, columns, <int>m, columns // p.lanes.lanes)
+            row += min(m, end - row)
+    store_gradient(p, group, begin, end, columns, sums, result)
 
 
 cdef inline void store_gradient(const Plan *p, int64_t group, int64_t begin, int64_t end, int64_t columns,
@@ -774,7 +805,8 @@ cdef class ConvPlan:
                     at += (q - p.axis[a].low) * p.axis[a].pitch
                 offsets.append(plane * p.plane + at)
             whole = np.arange(p.inputs)[:, None] * p.channel_pitch + np.array(offsets, np.int64)
-            role.offset = <int32_t *>self.table(whole.astype(np.int32).reshape(-1))
+            # and some more, for blocks with more rows than are left
+            role.offset = <int32_t *>self.table(np.pad(whole.astype(np.int32).reshape(-1), (0, FASTPOOL_MOST_ROWS)))
         p.run = 1
         for a in range(p.axes - p.flat, p.axes):
             p.run += (p.axis[a].tile - 1) * p.axis[a].pitch
@@ -805,19 +837,24 @@ cdef class ConvPlan:
             p.rows_of_tile = 1
             for a in range(p.axes - 1):
                 p.rows_of_tile *= p.axis[a].tile
-            if p.outputs > FEW or p.flat != 1 or p.parts != 1:
-                raise ValueError("tiles of a gradient are for few filters, and whole")
-            at = p.rows_of_tile * rounded_up(p.axis[p.axes - 1].tile, p.lanes.lanes) * p.rows * lane
+            if p.flat != 1 or p.parts != 1:
+                raise ValueError("tiles of a gradient are whole")
+            columns = p.rows if p.outputs <= FEW else rounded_up(p.outputs, p.lanes.lanes)
+            at = p.rows_of_tile * rounded_up(p.axis[p.axes - 1].tile, p.lanes.lanes) * lane
             p.lines_at = p.scratch_at
-            p.row_at = p.lines_at + rounded_up(at, ALIGNMENT)
+            p.turned_at = p.lines_at + rounded_up(at * (p.rows if p.outputs <= FEW else 16), ALIGNMENT)
+            p.row_at = p.turned_at + (0 if p.outputs <= FEW else at * columns)
             p.scratch_at = p.row_at + rounded_up(p.rows_of_tile * <int64_t>sizeof(int32_t), ALIGNMENT)
-            p.workspace = p.scratch_at + self.row_step * p.rows * lane
+            p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS) * columns * lane
         else:
             columns = rounded_up(p.outputs, p.lanes.lanes)
             at = (FASTPOOL_MOST_ROWS + 16) * FASTPOOL_PANEL_PITCH * lane + self.panel * columns * lane
             p.segments_at = rounded_up(at, ALIGNMENT)
             p.scratch_at = rounded_up(p.segments_at + self.panel * <int64_t>sizeof(Segment), ALIGNMENT)
             p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS) * columns * lane
+            p.panel_offset = <int32_t *>self.table(
+                np.arange(FASTPOOL_MOST_ROWS, dtype=np.int32) * FASTPOOL_PANEL_PITCH
+            )
         p.units = p.groups * ((p.role[0].depth + self.row_step - 1) // self.row_step)
         p.packed_group = 0
         return 0

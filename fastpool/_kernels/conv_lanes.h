@@ -138,8 +138,8 @@ typedef struct {
     void (*store)(void *stored, const void *lanes, int64_t n, int64_t step);
     void (*multiply)(const void *weights, const void *input, const int32_t *offset, int64_t depth, void *result,
                      int64_t pitch, const void *seeds, int m, int64_t vectors);
-    void (*outer)(const void *rows, const void *columns, int64_t b_pitch, int64_t depth, void *result, int64_t pitch,
-                  int m, int64_t vectors);
+    void (*outer)(const void *input, const int32_t *row_at, int64_t rows, int64_t n, const int32_t *offset,
+                  const void *columns, int64_t column_pitch, void *result, int64_t pitch, int m, int64_t vectors);
     void (*dot)(const void *lines, int64_t line_pitch, int64_t pitch, const void *input, const int32_t *row_at,
                 int64_t rows, int64_t n, const int32_t *offset, void *result, int m, int64_t taps);
     void (*turn)(void *to, int64_t to_pitch, const void *from, int64_t pitch, int64_t rows, int64_t n);

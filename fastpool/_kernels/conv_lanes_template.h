@@ -52,18 +52,24 @@ static void NAME(multiply)(const void *weights, const void *input, const int32_t
 }
 #undef FASTPOOL_CASE
 
-/* c[i][j] += sum over p of a[i][p] * b[p][j], each such sum a chain of its own, for m rows and v vectors of j */
-FASTPOOL_INLINE void NAME(outer_block)(const int m, const int v, const LANE *a, const LANE *b, int64_t b_pitch,
-                                       int64_t depth, LANE *c, int64_t pitch) {
+/* c[i][j] += sum over rows r and p < n of a[row_at[r] + offset[i] + p] * b[r * n + p][j], each such sum a chain of its own,
+ * for m offsets and v vectors of j */
+FASTPOOL_INLINE void NAME(outer_block)(const int m, const int v, const LANE *a, const int32_t *row_at, int64_t rows,
+                                       int64_t n, const int32_t *offset, const LANE *b, int64_t b_pitch, LANE *c,
+                                       int64_t pitch) {
     NAME(vec) sum[FASTPOOL_MOST_ROWS][FASTPOOL_MOST_VECTORS];
     FASTPOOL_UNROLL for (int i = 0; i < m; i++)
         FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] = NAME_SPREAD((LANE)0);
-    for (int64_t p = 0; p < depth; p++, b += b_pitch) {
-        NAME(vec) y[FASTPOOL_MOST_VECTORS];
-        FASTPOOL_UNROLL for (int j = 0; j < v; j++) y[j] = *(const NAME(loose) *)(b + j * NAME(lanes));
-        FASTPOOL_UNROLL for (int i = 0; i < m; i++) {
-            const NAME(vec) x = NAME_SPREAD(a[i * FASTPOOL_PANEL_PITCH + p]);
-            FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] += x * y[j];
+    for (int64_t r = 0; r < rows; r++) {
+        const LANE *tap[FASTPOOL_MOST_ROWS];
+        FASTPOOL_UNROLL for (int i = 0; i < m; i++) tap[i] = a + row_at[r] + offset[i];
+        for (int64_t p = 0; p < n; p++, b += b_pitch) {
+            NAME(vec) y[FASTPOOL_MOST_VECTORS];
+            FASTPOOL_UNROLL for (int j = 0; j < v; j++) y[j] = *(const NAME(loose) *)(b + j * NAME(lanes));
+            FASTPOOL_UNROLL for (int i = 0; i < m; i++) {
+                const NAME(vec) x = NAME_SPREAD(tap[i][p]);
+                FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] += x * y[j];
+            }
         }
     }
     FASTPOOL_UNROLL for (int i = 0; i < m; i++)
@@ -72,11 +78,12 @@ FASTPOOL_INLINE void NAME(outer_block)(const int m, const int v, const LANE *a, 
 
 #define FASTPOOL_CASE(m, v)                                                                                            \
     case (m) * 16 + (v):                                                                                               \
-        NAME(outer_block)(m, v, a, b, b_pitch, depth, c, pitch);                                                       \
+        NAME(outer_block)(m, v, a, row_at, rows, n, offset, b, column_pitch, c, pitch);                                \
         break;
-static void NAME(outer)(const void *rows, const void *columns, int64_t b_pitch, int64_t depth, void *result,
-                        int64_t pitch, int m, int64_t vectors) {
-    const LANE *a = rows, *b = columns;
+static void NAME(outer)(const void *input, const int32_t *row_at, int64_t rows, int64_t n, const int32_t *offset,
+                        const void *columns, int64_t column_pitch, void *result, int64_t pitch, int m,
+                        int64_t vectors) {
+    const LANE *a = input, *b = columns;
     LANE *c = result;
     while (vectors > 0) {
         const int v = fastpool_conv_vectors(m, vectors);
