@@ -170,6 +170,36 @@ print(peak_of(lambda: fp.max_pool_backward(values, indices, x.shape, out=out)) /
     assert max(found) < 16, found
 
 
+def test_peak_memory_of_convolution():
+    """The weights once more, and a few caches for each thread; the matrix of windows would have 270 and 546 MiB."""
+    found = run("""
+rng = np.random.default_rng(0)
+for shape, weight in (((1, 32, 40, 44, 48), (32, 32, 3, 3, 3)), ((1, 8, 16, 24, 24, 24), (16, 8, 3, 3, 3, 3))):
+    x, w = rng.standard_normal(shape, np.float32), rng.standard_normal(weight, np.float32)
+    y = fp.conv(x, w, padding=1)
+    for threads in (1, 2):
+        for algorithm in ("direct", "gemm"):
+            options = {"padding": 1, "num_threads": threads, "algorithm": algorithm}
+            print((peak_of(lambda: fp.conv(x, w, **options)) - y.nbytes) / 2**20)
+            print(peak_of(lambda: fp.conv(x, w, **options, out=y)) / 2**20)
+            print((peak_of(lambda: fp.conv_transpose(y, w, **options)) - x.nbytes) / 2**20)
+        for needs, size in ((("x",), x.nbytes), (("weight",), w.nbytes)):
+            call = lambda: fp.conv_backward(y, x, w, padding=1, num_threads=threads, needs=needs)
+            print((peak_of(call) - size) / 2**20)
+""")
+    assert max(found) < 12, found
+
+
+def test_peak_memory_of_unfolding():
+    found = run("""
+x = np.ascontiguousarray(x.reshape(2, 8, 64, 128, 128)[:, :4])
+columns = fp.unfold(x, 2, 2)
+print((peak_of(lambda: fp.unfold(x, 2, 2)) - columns.nbytes) / 2**20)
+print((peak_of(lambda: fp.fold(columns, x.shape[2:], 2, 2)) - x.nbytes) / 2**20)
+""")
+    assert max(found) < 8, found
+
+
 def test_measure_sees_memory():
     (found,) = run("print(peak_of(lambda: np.ones(2**24)) / 2**20)")
     assert 120 < found < 140

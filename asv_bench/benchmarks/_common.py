@@ -123,7 +123,7 @@ CALLS = {
 def random_array(shape: tuple[int, ...], dtype: str) -> Array:
     """Random values, every page written."""
     rng = np.random.default_rng(7)
-    if np.dtype(dtype).kind == "u":
+    if np.dtype(dtype).kind in "iu":
         return rng.integers(0, np.iinfo(dtype).max, shape, dtype)
     return rng.standard_normal(shape, dtype)
 
