@@ -30,7 +30,10 @@ cdef extern from "conv_lanes.h" nogil:
         int result_bytes
         int lanes
         void (*load)(void *, const void *, int64_t, int64_t) noexcept nogil
+        void (*load_rows)(void *, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, int64_t,
+                          int64_t) noexcept nogil
         void (*store)(void *, const void *, int64_t, int64_t) noexcept nogil
+        void (*store_rows)(void *, int64_t, const void *, int64_t, int64_t, int64_t, int64_t) noexcept nogil
         void (*multiply)(const void *, const void *, const int32_t *, int64_t, void *, int64_t, const void *, int,
                          int64_t) noexcept nogil
         void (*outer)(const void *, const int32_t *, int64_t, int64_t, const int32_t *, const void *, int64_t, void *,
@@ -133,6 +136,8 @@ ctypedef struct Segment:
 
 cdef inline int64_t quotient(int64_t a, int64_t b) noexcept nogil:
     """Floor division; b > 0."""
+    if b == 1:
+        return a
     return a // b if a >= 0 else -((b - 1 - a) // b)
 
 
@@ -170,47 +175,66 @@ cdef void pack_block(const Plan *p, int64_t group, int64_t r, int64_t b, const u
 # ---------------------------------------------------------------------------------------------- direct
 
 
+cdef inline void inside(const Axis *axis, int64_t element, int64_t n, int64_t *begin, int64_t *end) noexcept nogil:
+    """Which of n places, the first of which is `element`, lie inside the input."""
+    begin[0] = min(n, max(0, -quotient(element, axis.step)))
+    end[0] = max(begin[0], min(n, -quotient(element - axis.length, axis.step)))
+
+
 cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, int64_t channel, int64_t last_channel,
                     const uint8_t *x, uint8_t *tile) noexcept nogil:
     """Input of some channels of a tile, zero where there is none, by channel, phase and place."""
     cdef int leaf = p.axes - 1
+    cdef int outer = max(0, leaf - 1)   # axes outside of the rows that are loaded as one
     cdef int64_t lane = p.lanes.lane_bytes
     cdef int64_t stored = p.lanes.stored_bytes
     cdef int64_t place[MOST_AXES]
     cdef int64_t phase[MOST_AXES]
     cdef int64_t plane, begin, end, element, at, n, from_
+    cdef int64_t rows = 1
+    cdef int64_t first_row = 0
+    cdef int64_t last_row = 1
+    cdef int64_t row_step = 0
+    cdef int64_t pitch = 0
     cdef int a, outside
     cdef const Axis *axis = &p.axis[leaf]
-    cdef uint8_t *row
+    cdef const Axis *above = &p.axis[outer]
+    cdef uint8_t *to
     n = count[leaf] + axis.span
+    if leaf:
+        rows = count[outer] + above.span
+        row_step = above.step * above.input_stride
+        pitch = above.pitch
     while channel < last_channel:
         for a in range(p.axes):
             phase[a] = 0
         for plane in range(p.phases):
             element = (first[leaf] + axis.low) * axis.step + axis.residue[phase[leaf]]
-            begin = min(n, max(0, -quotient(element, axis.step)))
-            end = max(begin, min(n, -quotient(element - axis.length, axis.step)))
+            inside(axis, element, n, &begin, &end)
             from_ = (element + begin * axis.step) * axis.input_stride + channel * p.input_channel
-            for a in range(leaf):
+            if leaf:
+                element = (first[outer] + above.low) * above.step + above.residue[phase[outer]]
+                inside(above, element, rows, &first_row, &last_row)
+                from_ += (element + first_row * above.step) * above.input_stride
+            for a in range(outer):
                 place[a] = 0
             while True:
-                row = tile + (channel * p.channel_pitch + plane * p.plane) * lane
+                to = tile + (channel * p.channel_pitch + plane * p.plane) * lane
                 at = from_
-                outside = 0
-                for a in range(leaf):
+                outside = begin == end
+                for a in range(outer):
                     element = (first[a] + p.axis[a].low + place[a]) * p.axis[a].step + p.axis[a].residue[phase[a]]
                     outside |= element < 0 or element >= p.axis[a].length
                     at += element * p.axis[a].input_stride
-                    row += place[a] * p.axis[a].pitch * lane
-                if outside or begin == end:
-                    memset(row, 0, <size_t>(n * lane))
+                    to += place[a] * p.axis[a].pitch * lane
+                if outside:
+                    clear_rows(to, rows, pitch * lane, n * lane)
                 else:
-                    if begin:
-                        memset(row, 0, <size_t>(begin * lane))
-                    p.lanes.load(row + begin * lane, x + at * stored, end - begin, axis.step * axis.input_stride)
-                    if end < n:
-                        memset(row + end * lane, 0, <size_t>((n - end) * lane))
-                a = leaf - 1
+                    clear_rows(to, first_row, pitch * lane, n * lane)
+                    p.lanes.load_rows(to + first_row * pitch * lane, pitch, x + at * stored, row_step,
+                                      last_row - first_row, begin, end, n, axis.step * axis.input_stride)
+                    clear_rows(to + last_row * pitch * lane, rows - last_row, pitch * lane, n * lane)
+                a = outer - 1
                 while a >= 0:
                     place[a] += 1
                     if place[a] < count[a] + p.axis[a].span:
@@ -227,6 +251,12 @@ cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, i
                 phase[a] = 0
                 a -= 1
         channel += 1
+
+
+cdef inline void clear_rows(uint8_t *to, int64_t rows, int64_t pitch, int64_t n) noexcept nogil:
+    """Zeros, n bytes in each row; what lies between them may be overwritten too."""
+    if rows > 0:
+        memset(to, 0, <size_t>((rows - 1) * pitch + n))
 
 
 cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8_t *packed, const uint8_t *seeds,
@@ -304,19 +334,23 @@ cdef inline void put_run(const Plan *p, const Role *role, const int64_t *count, 
                          const uint8_t *run) noexcept nogil:
     """Write the outputs of a run, and not what lies between its rows."""
     cdef int leaf = p.axes - 1
+    cdef int64_t result = p.lanes.result_bytes
     cdef int64_t place[MOST_AXES]
     cdef int64_t from_, to
     cdef int a
-    for a in range(outer, leaf):
+    if outer == leaf:
+        p.lanes.store(y, run, count[leaf], role.output_stride[leaf])
+        return
+    for a in range(outer, leaf - 1):
         place[a] = 0
     while True:
         from_ = to = 0
-        for a in range(outer, leaf):
+        for a in range(outer, leaf - 1):
             from_ += place[a] * p.axis[a].pitch
             to += place[a] * role.output_stride[a]
-        p.lanes.store(y + to * p.lanes.result_bytes, run + from_ * p.lanes.lane_bytes, count[leaf],
-                      role.output_stride[leaf])
-        a = leaf - 1
+        p.lanes.store_rows(y + to * result, role.output_stride[leaf - 1], run + from_ * p.lanes.lane_bytes,
+                           p.axis[leaf - 1].pitch, count[leaf - 1], count[leaf], role.output_stride[leaf])
+        a = leaf - 2
         while a >= outer:
             place[a] += 1
             if place[a] < count[a]:
@@ -528,7 +562,7 @@ cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t
     cdef int64_t first[MOST_AXES]
     cdef int64_t count[MOST_AXES]
     cdef int64_t place[MOST_AXES]
-    cdef int64_t t, tile, rows, n, at, row, m, c, f
+    cdef int64_t t, tile, rows, n, at, row, m, c, f, line_rows, taken
     cdef int a
     cdef uint8_t *lines = work + p.lines_at
     cdef uint8_t *turned = work + p.turned_at
@@ -552,29 +586,44 @@ cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t
             a -= 1
         n = count[leaf]
         rows //= n
+        taken = pitch if few else n
         load_tile(p, first, count, begin // role.taps, (end - 1) // role.taps + 1, x, work)
+        line_rows = count[leaf - 1] if leaf else 1
+        row = 0
+        for a in range(leaf):
+            place[a] = 0
+        while True:
+            row_at[row] = 0
+            for a in range(leaf):
+                row_at[row] += <int32_t>(place[a] * p.axis[a].pitch)
+            row += 1
+            a = leaf - 1
+            while a >= 0:
+                place[a] += 1
+                if place[a] < count[a]:
+                    break
+                place[a] = 0
+                a -= 1
+            if a < 0:
+                break
         c = 0
         while c < p.outputs:
             m = p.outputs if few else min(16, p.outputs - c)
             for f in range(m):
                 line = lines + f * line_pitch * lane
-                for a in range(leaf):
+                for a in range(leaf - 1):
                     place[a] = 0
-                row = 0
                 while True:
                     at = role.base + first[leaf] * role.output_stride[leaf] + (c + f) * p.output_channel
-                    row_at[row] = 0
-                    for a in range(leaf):
-                        row_at[row] += <int32_t>(place[a] * p.axis[a].pitch)
+                    if leaf:
+                        at += first[leaf - 1] * role.output_stride[leaf - 1]
+                    for a in range(leaf - 1):
                         at += (first[a] + place[a]) * role.output_stride[a]
-                    p.lanes.load(line, grad + at * p.lanes.stored_bytes, n, role.output_stride[leaf])
-                    if few:
-                        memset(line + n * lane, 0, <size_t>((pitch - n) * lane))
-                        line += pitch * lane
-                    else:
-                        line += n * lane
-                    row += 1
-                    a = leaf - 1
+                    p.lanes.load_rows(line, taken, grad + at * p.lanes.stored_bytes,
+                                      role.output_stride[leaf - 1] if leaf else 0, line_rows, 0, n, taken,
+                                      role.output_stride[leaf])
+                    line += line_rows * taken * lane
+                    a = leaf - 2
                     while a >= 0:
                         place[a] += 1
                         if place[a] < count[a]:

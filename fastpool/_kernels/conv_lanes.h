@@ -95,35 +95,75 @@ static inline int fastpool_conv_vectors(int m, int64_t vectors) {
 #undef LANE
 #undef NAME
 
-/* n elements, `step` apart, to lanes; and lanes to elements (`same`: of the same type) */
-#define FASTPOOL_MOVE(name, to_type, from_type, convert, to_step, from_step, same)                                     \
-    static void name(void *to, const void *from, int64_t n, int64_t step) {                                            \
-        to_type *dst = to;                                                                                             \
-        const from_type *src = from;                                                                                   \
-        if (step == 1 && same) memcpy(to, from, (size_t)n * sizeof(to_type));                                          \
+/* n bytes, a multiple of 4 and often few, to a place apart: the last vector may overlap the one before. */
+FASTPOOL_INLINE void fastpool_copy(void *to, const void *from, int64_t n) {
+    uint8_t *dst = to;
+    const uint8_t *src = from;
+#define FASTPOOL_ENDS(size) memcpy(dst, src, size), memcpy(dst + n - size, src + n - size, size)
+    if (n > 1024) memcpy(to, from, (size_t)n);
+    else if (n >= 64) {
+        for (int64_t i = 0; i + 64 < n; i += 64) memcpy(dst + i, src + i, 64);
+        memcpy(dst + n - 64, src + n - 64, 64);
+    } else if (n >= 32) FASTPOOL_ENDS(32);
+    else if (n >= 16) FASTPOOL_ENDS(16);
+    else if (n >= 8) FASTPOOL_ENDS(8);
+    else if (n) memcpy(to, from, 4);
+#undef FASTPOOL_ENDS
+}
+
+FASTPOOL_INLINE void fastpool_clear(void *to, int64_t n) {
+    uint8_t *dst = to;
+    if (n > 64) memset(to, 0, (size_t)n);
+    else
+        for (int64_t i = 0; i < n; i += 4) memset(dst + i, 0, 4);
+}
+
+/* n elements, `step` apart, to lanes; and lanes to elements (`same`: of the same type). Rows of them: see conv.pyx. */
+#define FASTPOOL_MOVE(name, to_type, from_type, convert, to_step, from_step, same, pairs)                              \
+    FASTPOOL_INLINE void name##_row(to_type *dst, const from_type *src, int64_t n, int64_t step) {                     \
+        if (step == 1 && same) fastpool_copy(dst, src, n * (int64_t)sizeof(to_type));                                  \
         else if (step == 1)                                                                                            \
             for (int64_t i = 0; i < n; i++) dst[i] = (to_type)convert(src[i]);                                         \
-        else if (step == 2)                                                                                            \
-            for (int64_t i = 0; i < n; i++) dst[i * (to_step ? 2 : 1)] = (to_type)convert(src[i * (from_step ? 2 : 1)]); \
-        else                                                                                                           \
+        else if (step == 2) {                                                                                          \
+            int64_t i = pairs;                                                                                         \
+            for (; i < n; i++) dst[i * (to_step ? 2 : 1)] = (to_type)convert(src[i * (from_step ? 2 : 1)]);            \
+        } else                                                                                                         \
             for (int64_t i = 0; i < n; i++)                                                                            \
                 dst[i * (to_step ? step : 1)] = (to_type)convert(src[i * (from_step ? step : 1)]);                     \
+    }                                                                                                                  \
+    static void name(void *to, const void *from, int64_t n, int64_t step) { name##_row(to, from, n, step); }
+#define FASTPOOL_LOAD(name, lane, stored, convert, same, pairs)                                                        \
+    FASTPOOL_MOVE(fastpool_load_##name, lane, stored, convert, 0, 1, same, pairs)                                      \
+    static void fastpool_load_rows_##name(void *to, int64_t pitch, const void *from, int64_t row_step, int64_t rows,   \
+                                          int64_t begin, int64_t end, int64_t n, int64_t step) {                       \
+        lane *dst = to;                                                                                                \
+        const stored *src = from;                                                                                      \
+        for (int64_t r = 0; r < rows; r++, dst += pitch, src += row_step) {                                            \
+            fastpool_clear(dst, begin * (int64_t)sizeof(lane));                                                        \
+            fastpool_load_##name##_row(dst + begin, src, end - begin, step);                                           \
+            fastpool_clear(dst + end, (n - end) * (int64_t)sizeof(lane));                                              \
+        }                                                                                                              \
     }
-#define FASTPOOL_LOAD(name, lane, stored, convert, same)                                                               \
-    FASTPOOL_MOVE(fastpool_load_##name, lane, stored, convert, 0, 1, same)
 #define FASTPOOL_STORE(name, stored, lane, convert, same)                                                              \
-    FASTPOOL_MOVE(fastpool_store_##name, stored, lane, convert, 1, 0, same)
-FASTPOOL_LOAD(f32, float, float,, 1)
-FASTPOOL_LOAD(f64, double, double,, 1)
-FASTPOOL_LOAD(f16, float, uint16_t, fastpool_from_float16, 0)
-FASTPOOL_LOAD(bf16, float, uint16_t, fastpool_from_bfloat16, 0)
-FASTPOOL_LOAD(s8, uint32_t, int8_t, (int32_t), 0)
-FASTPOOL_LOAD(u8, uint32_t, uint8_t,, 0)
-FASTPOOL_LOAD(s16, uint64_t, int16_t, (int64_t), 0)
-FASTPOOL_LOAD(u16, uint64_t, uint16_t,, 0)
-FASTPOOL_LOAD(s32, uint64_t, int32_t, (int64_t), 0)
-FASTPOOL_LOAD(u32, uint64_t, uint32_t,, 0)
-FASTPOOL_LOAD(u64, uint64_t, uint64_t,, 1)
+    FASTPOOL_MOVE(fastpool_store_##name, stored, lane, convert, 1, 0, same, 0)                                         \
+    static void fastpool_store_rows_##name(void *to, int64_t row_step, const void *from, int64_t pitch, int64_t rows,  \
+                                           int64_t n, int64_t step) {                                                  \
+        stored *dst = to;                                                                                              \
+        const lane *src = from;                                                                                        \
+        for (int64_t r = 0; r < rows; r++, dst += row_step, src += pitch)                                              \
+            fastpool_store_##name##_row(dst, src, n, step);                                                            \
+    }
+FASTPOOL_LOAD(f32, float, float,, 1, fastpool_f32_evens(dst, src, n))
+FASTPOOL_LOAD(f64, double, double,, 1, fastpool_f64_evens(dst, src, n))
+FASTPOOL_LOAD(f16, float, uint16_t, fastpool_from_float16, 0, 0)
+FASTPOOL_LOAD(bf16, float, uint16_t, fastpool_from_bfloat16, 0, 0)
+FASTPOOL_LOAD(s8, uint32_t, int8_t, (int32_t), 0, 0)
+FASTPOOL_LOAD(u8, uint32_t, uint8_t,, 0, 0)
+FASTPOOL_LOAD(s16, uint64_t, int16_t, (int64_t), 0, 0)
+FASTPOOL_LOAD(u16, uint64_t, uint16_t,, 0, 0)
+FASTPOOL_LOAD(s32, uint64_t, int32_t, (int64_t), 0, 0)
+FASTPOOL_LOAD(u32, uint64_t, uint32_t,, 0, 0)
+FASTPOOL_LOAD(u64, uint64_t, uint64_t,, 1, fastpool_u64_evens(dst, src, n))
 FASTPOOL_STORE(f32, float, float,, 1)
 FASTPOOL_STORE(f64, double, double,, 1)
 FASTPOOL_STORE(f16, uint16_t, float, fastpool_to_float16, 0)
@@ -135,7 +175,11 @@ typedef struct {
     int lane_bytes, stored_bytes, result_bytes;
     int lanes; /* of a vector */
     void (*load)(void *lanes, const void *stored, int64_t n, int64_t step);
+    void (*load_rows)(void *lanes, int64_t pitch, const void *stored, int64_t row_step, int64_t rows, int64_t begin,
+                      int64_t end, int64_t n, int64_t step);
     void (*store)(void *stored, const void *lanes, int64_t n, int64_t step);
+    void (*store_rows)(void *stored, int64_t row_step, const void *lanes, int64_t pitch, int64_t rows, int64_t n,
+                       int64_t step);
     void (*multiply)(const void *weights, const void *input, const int32_t *offset, int64_t depth, void *result,
                      int64_t pitch, const void *seeds, int m, int64_t vectors);
     void (*outer)(const void *input, const int32_t *row_at, int64_t rows, int64_t n, const int32_t *offset,
@@ -149,8 +193,9 @@ typedef struct {
 static int fastpool_choose_conv_lanes(fastpool_conv_lanes *chosen, int element) {
 #define FASTPOOL_LANES(lane, type, stored, from, result, to)                                                           \
     *chosen = (fastpool_conv_lanes){sizeof(type), sizeof(stored), sizeof(result), fastpool_##lane##_lanes,             \
-                                    fastpool_load_##from, fastpool_store_##to, fastpool_##lane##_multiply,             \
-                                    fastpool_##lane##_outer, fastpool_##lane##_dot, fastpool_##lane##_turn};           \
+                                    fastpool_load_##from, fastpool_load_rows_##from, fastpool_store_##to,              \
+                                    fastpool_store_rows_##to, fastpool_##lane##_multiply, fastpool_##lane##_outer,     \
+                                    fastpool_##lane##_dot, fastpool_##lane##_turn};                                    \
     return 0
     switch (element) {
     case 0: FASTPOOL_LANES(u32, uint32_t, uint8_t, u8, uint32_t, u32);

@@ -13,6 +13,25 @@ typedef LANE NAME(loose);
 #endif
 enum { NAME(lanes) = sizeof(NAME(vec)) / sizeof(LANE) };
 
+/* Every other one of 2n - 1 lanes, as far as whole vectors go: how many were taken. Nothing beyond these is read. */
+static inline int64_t NAME(evens)(LANE *to, const LANE *from, int64_t n) {
+#if FASTPOOL_VECTORS && !defined(__clang__)
+    const int64_t step = NAME(lanes);
+    NAME(mask) choice;
+    FASTPOOL_UNROLL for (int j = 0; j < NAME(lanes); j++) choice[j] = 2 * j + (2 * j >= NAME(lanes));
+    if (n < step) return 0;
+    for (int64_t i = 0;; i = i + 2 * step <= n ? i + step : n - step) {
+        const NAME(vec) low = *(const NAME(loose) *)(from + 2 * i);
+        const NAME(vec) high = *(const NAME(loose) *)(from + 2 * i + step - 1);
+        *(NAME(loose) *)(to + i) = __builtin_shuffle(low, high, choice);
+        if (i + step == n) return n;
+    }
+#else
+    (void)to, (void)from, (void)n;
+    return 0;
+#endif
+}
+
 /* c[i][q] = seed[i] + sum over k of a[k][i] * b[offset[k] + q], one chain per element, for m rows and v vectors of q.
  * Without a seed the chain goes on from what c holds. m and v are constants where this is inlined, so that all sums
  * stay in registers. */
