@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from . import _buffers, _guards, _padding, _plan
 from ._conv_spec import Channels, ConvWindow, conv_geometry, pads_of, windows_of
-from ._geometry import Geometry, integer, transposed_windows
+from ._geometry import Geometry, integer, is_plain, transposed_windows
 from ._padding import PaddingMode
 from ._report import conv_run
 from .errors import DtypeError, GeometryError
@@ -44,6 +45,7 @@ def operands(settings: Settings, **given: Any) -> list[Array]:
     return list(arrays.values())
 
 
+@lru_cache(maxsize=64)
 def result_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype of sums of products."""
     return _WIDER.get(dtype.name) or _WIDEST.get(dtype.kind) or dtype
@@ -109,8 +111,14 @@ def transposed_windows_of(
     shape: tuple[int, ...], weight: Array, stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> tuple[ConvWindow, ...]:
     """The windows of the convolution whose transpose is applied to an input of `shape`."""
-    rows = transposed_windows(shape, kernel_of(weight), stride, padding, output_padding, dilation)
-    return tuple(ConvWindow(*row) for row in rows)
+    arguments = (shape, kernel_of(weight), stride, padding, output_padding, dilation)
+    make = _transposed_windows if is_plain(arguments) else _transposed_windows.__wrapped__
+    return make(*arguments)
+
+
+@lru_cache(maxsize=512)
+def _transposed_windows(*arguments: Any) -> tuple[ConvWindow, ...]:
+    return tuple(ConvWindow(*row) for row in transposed_windows(*arguments))
 
 
 def kernel_of(weight: Array) -> tuple[int, ...]:
@@ -148,7 +156,7 @@ def run_conv(
     plan = None
     if 0 not in shape:
         role: Literal["conv", "transpose"] = "transpose" if transposed else "conv"
-        plan = _plan.conv_plan(role, x.dtype.name, channels, windows, settings.algorithm)
+        plan = _plan.conv_plan(role, x.dtype, channels, windows, settings.algorithm)
     threads = threads_of(settings) if plan is not None and plan.parallel else 1
     record.planned(conv_run, plan, threads)
     if out is None:

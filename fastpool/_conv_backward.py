@@ -54,7 +54,7 @@ def _weight_gradient(
     record = settings.record
     dtype = result_dtype(x.dtype)
     empty = 0 in x.shape or 0 in grad.shape
-    plan = None if empty else _plan.conv_plan("weight", x.dtype.name, channels, windows, settings.algorithm)
+    plan = None if empty else _plan.conv_plan("weight", x.dtype, channels, windows, settings.algorithm)
     threads = threads_of(settings) if plan is not None and plan.parallel else 1
     record.planned(conv_run, plan, threads)
     result = np.zeros(shape, dtype) if plan is None else _buffers.empty(shape, dtype)

@@ -62,6 +62,20 @@ class Bounds(NamedTuple):
     crop: int = 0
 
 
+def is_plain(arguments: tuple[Any, ...]) -> bool:
+    """Whether these are nothing but int, str, None and tuples of them, and so may be the key of a cache.
+
+    Equal keys must mean equal calls, and 2.0 == 2 == 2 + 0j, True == 1.
+    """
+    for argument in arguments:
+        if type(argument) not in _PLAIN and not (type(argument) is tuple and is_plain(argument)):
+            return False
+    return True
+
+
+_PLAIN = {int, str, type(None)}
+
+
 class Geometry(NamedTuple):
     """A pooling call in integers: the pooled axes, ascending, with one `Window` (or `Bounds`) each."""
 

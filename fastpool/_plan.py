@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from . import _dispatch
 from ._conv_spec import Channels, ConvSpec, ConvWindow, forward_spec, gradient_spec, transposed_spec, with_tiles
-from ._geometry import Bounds, Geometry, Window, counted_taps, int64_of, pooling_geometry
+from ._geometry import Bounds, Geometry, Window, counted_taps, int64_of, is_plain, pooling_geometry
 from ._spec import (
     ABSOLUTE,
     ABSOLUTE_POWER,
@@ -88,7 +88,7 @@ def pool_plan(
     *arguments: Any,
 ) -> PoolPlan:
     """The plan of a maximum (or minimum) with these geometry arguments, from the cache where it was made before."""
-    plain = type(ceil_mode) is bool and _is_plain(arguments)
+    plain = type(ceil_mode) is bool and is_plain(arguments)
     key = (dtype, minimum, indices, input_shape, ceil_mode, arguments)
     found = _recent.get(key) if plain else None
     if found is not None:
@@ -111,17 +111,8 @@ def is_worth_keeping(geometry: Geometry) -> bool:
     return not any(isinstance(w, Bounds) and len(w.starts) > len(w.counts) for w in geometry.windows)
 
 
-# Plans by the arguments as given, so that a repeated call computes no geometry. Only for arguments made of nothing but
-# int, str, None and tuples of them: equal keys must mean equal calls, and 2.0 == 2 == 2 + 0j, True == 1.
+# Plans by the arguments as given, so that a repeated call computes no geometry.
 _recent: dict[Any, PoolPlan] = {}
-_PLAIN = {int, str, type(None)}
-
-
-def _is_plain(arguments: tuple[Any, ...]) -> bool:
-    for argument in arguments:
-        if type(argument) not in _PLAIN and not (type(argument) is tuple and _is_plain(argument)):
-            return False
-    return True
 
 
 def _remembered(key: Any, plan: PoolPlan) -> PoolPlan:
@@ -237,7 +228,7 @@ def mean_plan(
     *arguments: Any,
 ) -> PoolPlan:
     """`sum_plan` by the geometry arguments of a call, from the cache where it was made before."""
-    plain = type(ceil_mode) is bool and _is_plain(arguments)
+    plain = type(ceil_mode) is bool and is_plain(arguments)
     key = (stored, result, divide, power, signed, input_shape, ceil_mode, arguments)
     found = _recent.get(key) if plain else None
     if found is not None:
@@ -266,7 +257,7 @@ class ConvPlan(NamedTuple):
 @lru_cache(maxsize=512)
 def conv_plan(
     role: Literal["conv", "transpose", "weight"],
-    dtype: str,
+    dtype: np.dtype[Any],
     channels: Channels,
     windows: tuple[ConvWindow, ...],
     algorithm: str,
@@ -275,7 +266,7 @@ def conv_plan(
 
     None for a transpose whose taps all lie outside the result.
     """
-    element = ELEMENTS[dtype]
+    element = ELEMENTS[dtype.name]
     lane_bytes = CONV_LANE_BYTES[element]
     if role == "weight":
         spec = gradient_spec(element, channels, windows, lane_bytes)
