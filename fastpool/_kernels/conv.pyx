@@ -50,6 +50,7 @@ cdef enum:
     RUN = 96            # outputs of a gemm unit: whole vectors, whatever their length
     DEPTH = 256         # rows of the product that it gathers at a time
     ALIGNMENT = 64      # bytes
+    TURNED = 16         # rows of a gradient that are turned at a time
     FEW = 4             # filters of a group for which the weight gradient may have lanes along positions
 
 MOST_DIMENSIONS = MOST_AXES
@@ -539,7 +540,8 @@ cdef void panel_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_ste
             p.lanes.outer(rows, &start, 1, n, p.panel_offset, turned, columns, sums + (row - begin) * columns * lane,
                           columns, fastpool_conv_rows(m), columns // p.lanes.lanes)
             row += m
-    store_gradient(p, group, begin, end, columns, sums, result)
+    store_gradient(p, group, begin, end, columns, sums, result,
+                   sums + (row_step + FASTPOOL_MOST_ROWS) * columns * lane)
 
 
 cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t *x, const uint8_t *grad,
@@ -646,18 +648,27 @@ cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t
             p.lanes.outer(work, row_at, rows, n, role.offset + row, turned, columns,
                           sums + (row - begin) * columns * lane, columns, <int>m, columns // p.lanes.lanes)
             row += min(m, end - row)
-    store_gradient(p, group, begin, end, columns, sums, result)
+    store_gradient(p, group, begin, end, columns, sums, result,
+                   sums + (row_step + FASTPOOL_MOST_ROWS) * columns * lane)
 
 
 cdef inline void store_gradient(const Plan *p, int64_t group, int64_t begin, int64_t end, int64_t columns,
-                                const uint8_t *sums, uint8_t *result) noexcept nogil:
-    cdef int64_t row
-    for row in range(begin, end):
-        p.lanes.store(
-            result + (group * p.weight_group + row // p.role.taps * p.weight_input + row % p.role.taps)
-            * p.lanes.result_bytes,
-            sums + (row - begin) * columns * p.lanes.lane_bytes, p.outputs, p.weight_output,
-        )
+                                const uint8_t *sums, uint8_t *result, uint8_t *turned) noexcept nogil:
+    cdef int64_t taps = p.role.taps
+    cdef int64_t row = begin
+    cdef int64_t n
+    result += group * p.weight_group * p.lanes.result_bytes
+    if p.weight_input != taps:
+        for row in range(begin, end):
+            p.lanes.store(result + (row // taps * p.weight_input + row % taps) * p.lanes.result_bytes,
+                          sums + (row - begin) * columns * p.lanes.lane_bytes, p.outputs, p.weight_output)
+        return
+    # a filter's weights lie side by side, filters far apart: whole lines of the cache, not one number at a time
+    while row < end:
+        n = min(TURNED, end - row)
+        p.lanes.turn(turned, TURNED, sums + (row - begin) * columns * p.lanes.lane_bytes, columns, n, p.outputs)
+        p.lanes.store_rows(result + row * p.lanes.result_bytes, p.weight_output, turned, TURNED, p.outputs, n, 1)
+        row += n
 
 
 # ---------------------------------------------------------------------------------------------- plans
@@ -894,13 +905,13 @@ cdef class ConvPlan:
             p.turned_at = p.lines_at + rounded_up(at * (p.rows if p.outputs <= FEW else 16), ALIGNMENT)
             p.row_at = p.turned_at + (0 if p.outputs <= FEW else at * columns)
             p.scratch_at = p.row_at + rounded_up(p.rows_of_tile * <int64_t>sizeof(int32_t), ALIGNMENT)
-            p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS) * columns * lane
+            p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS + TURNED) * columns * lane
         else:
             columns = rounded_up(p.outputs, p.lanes.lanes)
             at = (FASTPOOL_MOST_ROWS + 16) * FASTPOOL_PANEL_PITCH * lane + self.panel * columns * lane
             p.segments_at = rounded_up(at, ALIGNMENT)
             p.scratch_at = rounded_up(p.segments_at + self.panel * <int64_t>sizeof(Segment), ALIGNMENT)
-            p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS) * columns * lane
+            p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS + TURNED) * columns * lane
             p.panel_offset = <int32_t *>self.table(
                 np.arange(FASTPOOL_MOST_ROWS, dtype=np.int32) * FASTPOOL_PANEL_PITCH
             )

@@ -113,9 +113,13 @@ FASTPOOL_INLINE void fastpool_copy(void *to, const void *from, int64_t n) {
 
 FASTPOOL_INLINE void fastpool_clear(void *to, int64_t n) {
     uint8_t *dst = to;
+#define FASTPOOL_ENDS(size) memset(dst, 0, size), memset(dst + n - size, 0, size)
     if (n > 64) memset(to, 0, (size_t)n);
-    else
-        for (int64_t i = 0; i < n; i += 4) memset(dst + i, 0, 4);
+    else if (n >= 32) FASTPOOL_ENDS(32);
+    else if (n >= 16) FASTPOOL_ENDS(16);
+    else if (n >= 8) FASTPOOL_ENDS(8);
+    else if (n) memset(to, 0, 4);
+#undef FASTPOOL_ENDS
 }
 
 /* n elements, `step` apart, to lanes; and lanes to elements (`same`: of the same type). Rows of them: see conv.pyx. */
