@@ -146,6 +146,18 @@ cdef inline int64_t rounded_up(int64_t a, int64_t b) noexcept nogil:
     return (a + b - 1) // b * b
 
 
+cdef inline bint advance(int64_t *place, const int64_t *count, int first, int last) noexcept nogil:
+    """The next place of axes [first, last) in C order; after the last one False, and the first place again."""
+    cdef int a = last - 1
+    while a >= first:
+        place[a] += 1
+        if place[a] < count[a]:
+            return True
+        place[a] = 0
+        a -= 1
+    return False
+
+
 cdef inline uint8_t *aligned(uint8_t *at) noexcept nogil:
     return <uint8_t *>((<uintptr_t>at + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
 
@@ -190,6 +202,7 @@ cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, i
     cdef int64_t lane = p.lanes.lane_bytes
     cdef int64_t stored = p.lanes.stored_bytes
     cdef int64_t place[MOST_AXES]
+    cdef int64_t places[MOST_AXES]
     cdef int64_t phase[MOST_AXES]
     cdef int64_t plane, begin, end, element, at, n, from_
     cdef int64_t rows = 1
@@ -206,6 +219,8 @@ cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, i
         rows = count[outer] + above.span
         row_step = above.step * above.input_stride
         pitch = above.pitch
+    for a in range(outer):
+        places[a] = count[a] + p.axis[a].span
     while channel < last_channel:
         for a in range(p.axes):
             phase[a] = 0
@@ -235,14 +250,7 @@ cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, i
                     p.lanes.load_rows(to + first_row * pitch * lane, pitch, x + at * stored, row_step,
                                       last_row - first_row, begin, end, n, axis.step * axis.input_stride)
                     clear_rows(to + last_row * pitch * lane, rows - last_row, pitch * lane, n * lane)
-                a = outer - 1
-                while a >= 0:
-                    place[a] += 1
-                    if place[a] < count[a] + p.axis[a].span:
-                        break
-                    place[a] = 0
-                    a -= 1
-                if a < 0:
+                if not advance(place, places, 0, outer):
                     break
             a = leaf
             while a >= 0:
@@ -320,14 +328,7 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
                 for row in range(filters):
                     put_run(p, role, count, outer, y + (to + row * p.output_channel) * result,
                             scratch + row * pitch * lane)
-                a = outer - 1
-                while a >= 0:
-                    place[a] += 1
-                    if place[a] < count[a]:
-                        break
-                    place[a] = 0
-                    a -= 1
-                if a < 0:
+                if not advance(place, count, 0, outer):
                     break
 
 
@@ -351,14 +352,7 @@ cdef inline void put_run(const Plan *p, const Role *role, const int64_t *count, 
             to += place[a] * role.output_stride[a]
         p.lanes.store_rows(y + to * result, role.output_stride[leaf - 1], run + from_ * p.lanes.lane_bytes,
                            p.axis[leaf - 1].pitch, count[leaf - 1], count[leaf], role.output_stride[leaf])
-        a = leaf - 2
-        while a >= outer:
-            place[a] += 1
-            if place[a] < count[a]:
-                break
-            place[a] = 0
-            a -= 1
-        if a < outer:
+        if not advance(place, count, outer, leaf - 1):
             break
 
 
@@ -599,14 +593,7 @@ cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t
             for a in range(leaf):
                 row_at[row] += <int32_t>(place[a] * p.axis[a].pitch)
             row += 1
-            a = leaf - 1
-            while a >= 0:
-                place[a] += 1
-                if place[a] < count[a]:
-                    break
-                place[a] = 0
-                a -= 1
-            if a < 0:
+            if not advance(place, count, 0, leaf):
                 break
         c = 0
         while c < p.outputs:
@@ -625,14 +612,7 @@ cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t
                                       role.output_stride[leaf - 1] if leaf else 0, line_rows, 0, n, taken,
                                       role.output_stride[leaf])
                     line += line_rows * taken * lane
-                    a = leaf - 2
-                    while a >= 0:
-                        place[a] += 1
-                        if place[a] < count[a]:
-                            break
-                        place[a] = 0
-                        a -= 1
-                    if a < 0:
+                    if not advance(place, count, 0, leaf - 1):
                         break
             if not few:
                 p.lanes.turn(turned + c * lane, columns, lines, line_pitch, m, rows * n)
