@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from . import _buffers, _guards, _padding, _plan
 from ._conv_spec import Channels, ConvWindow, conv_geometry, pads_of, windows_of
-from ._geometry import Geometry, integer, is_plain, transposed_windows
+from ._geometry import Geometry, integer, kept, transposed_windows
 from ._padding import PaddingMode
 from ._report import conv_run
 from .errors import DtypeError, GeometryError
@@ -107,18 +107,13 @@ def check_bias(bias: Array | None, filters: int) -> None:
         raise GeometryError(f"bias has shape {bias.shape}; it must be {(filters,)}, one number for every filter")
 
 
+@kept
 def transposed_windows_of(
-    shape: tuple[int, ...], weight: Array, stride: Any, padding: Any, output_padding: Any, dilation: Any
+    shape: tuple[int, ...], kernel: tuple[int, ...], stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> tuple[ConvWindow, ...]:
     """The windows of the convolution whose transpose is applied to an input of `shape`."""
-    arguments = (shape, kernel_of(weight), stride, padding, output_padding, dilation)
-    make = _transposed_windows if is_plain(arguments) else _transposed_windows.__wrapped__
-    return make(*arguments)
-
-
-@lru_cache(maxsize=512)
-def _transposed_windows(*arguments: Any) -> tuple[ConvWindow, ...]:
-    return tuple(ConvWindow(*row) for row in transposed_windows(*arguments))
+    rows = transposed_windows(shape, kernel, stride, padding, output_padding, dilation)
+    return tuple(ConvWindow(*row) for row in rows)
 
 
 def kernel_of(weight: Array) -> tuple[int, ...]:
@@ -346,7 +341,7 @@ def conv_transpose(
     whole = batched("x", array, filters)
     channels = transposed_channels_of(whole, filters, groups)
     check_bias(added, channels.groups * channels.inputs)
-    windows = transposed_windows_of(whole.shape, filters, stride, padding, output_padding, dilation)
+    windows = transposed_windows_of(whole.shape, kernel_of(filters), stride, padding, output_padding, dilation)
     batch = array.ndim == filters.ndim
     return settings.record.done(
         run_conv(True, whole, filters, added, channels, windows, out, (x, weight, bias), batch, settings)

@@ -214,7 +214,7 @@ def conv_transpose_backward(
     whole = batched("x", array, filters)
     batch = array.ndim == filters.ndim
     channels = transposed_channels_of(whole, filters, groups)
-    windows = transposed_windows_of(whole.shape, filters, stride, padding, output_padding, dilation)
+    windows = transposed_windows_of(whole.shape, kernel_of(filters), stride, padding, output_padding, dilation)
     shape = (whole.shape[0], channels.groups * channels.inputs, *(w.length for w in windows))
     _guards.check_shape("grad_output", grad, shape if batch else shape[1:], "the outputs")
     grad = grad.reshape(shape)

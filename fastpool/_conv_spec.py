@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple, cast
 
-from ._geometry import Geometry, Window, is_plain, per_axis, pooling_geometry
+from ._geometry import Geometry, Window, kept, per_axis, pooling_geometry
 from ._tiles import CACHES, CORES, asked_tile_bytes
 from .errors import GeometryError
 
@@ -100,15 +100,9 @@ class ConvSpec(NamedTuple):
         return positions * self.groups * self.inputs * self.outputs
 
 
+@kept
 def conv_geometry(shape: tuple[int, ...], kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) -> Geometry:
     """The windows of a convolution along the last axes of an array, as many as the kernel has."""
-    arguments = (shape, kernel, stride, padding, dilation)
-    make = _conv_geometry if is_plain(arguments) else _conv_geometry.__wrapped__
-    return make(*arguments)
-
-
-@lru_cache(maxsize=512)
-def _conv_geometry(shape: tuple[int, ...], kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) -> Geometry:
     strides = per_axis("stride", stride, len(kernel), 1)  # where pooling has a default that convolution has not
     return pooling_geometry(shape, kernel, strides, padding, dilation, padding_counts=True)
 

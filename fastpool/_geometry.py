@@ -10,8 +10,9 @@ import math
 import operator
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from .errors import GeometryError
 
@@ -20,6 +21,9 @@ LARGEST = 2**62
 
 # Windows that reach further than this, and further than their axis, are listed by their real taps if they are few.
 WIDEST = 2**20
+
+Arguments = TypeVarTuple("Arguments")
+R = TypeVar("R")
 
 
 class Window(NamedTuple):
@@ -74,6 +78,17 @@ def is_plain(arguments: tuple[Any, ...]) -> bool:
 
 
 _PLAIN = {int, str, type(None)}
+
+
+def kept(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
+    """Keep the results for plain arguments, given by position; for others they are computed every time."""
+    cached = lru_cache(maxsize=512)(function)
+
+    @wraps(function)
+    def call(*arguments: *Arguments) -> R:
+        return cached(*arguments) if is_plain(arguments) else function(*arguments)
+
+    return call
 
 
 class Geometry(NamedTuple):
