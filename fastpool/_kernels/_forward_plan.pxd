@@ -35,12 +35,13 @@ cdef extern from "sum_lanes.h" nogil:
                         int64_t, int64_t, int64_t, void *, int64_t) noexcept nogil
         void (*weave)(void *, const void *, int64_t, int64_t, int64_t, int64_t) noexcept nogil
         void (*scan)(void *, int64_t *, const void *, int64_t, int64_t) noexcept nogil
-        void (*store)(void *, int64_t *, const void *, const void *, int64_t, int64_t, const void *, int64_t, int64_t,
-                      const int64_t *) noexcept nogil
+        void (*finish)(void *, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, double, const double *,
+                       double) noexcept nogil
+        void (*locate)(void *, int64_t *, const void *, int64_t, const void *, int64_t, int64_t,
+                       const int64_t *) noexcept nogil
         void (*settle)(int64_t *, const void *, int64_t, int64_t, const int64_t *, int64_t) noexcept nogil
         void (*put)(void *, void *, int64_t, const void *, int64_t) noexcept nogil
         void (*power)(void *, int64_t, int64_t, double) noexcept nogil
-        void (*finish)(void *, const void *, int64_t, double, const double *, double) noexcept nogil
     int fastpool_choose_lanes(fastpool_lanes *, int, int, int)
     int fastpool_choose_sum_lanes(fastpool_lanes *, int, int, int)
     void fastpool_stream(void *, const void *, int64_t)

@@ -317,10 +317,15 @@ cdef inline double taps_of(const Level *level, int64_t o) noexcept nogil:
     return level.middle
 
 
-cdef inline void finish_row(
-    const Plan *p, const Level *leaf, int64_t first, int64_t count, const void *values, uint8_t *y, double divisor
+cdef inline void finish_sums(
+    const Plan *p, const Tile *tile, int64_t rows, const void *values, int64_t pitch, uint8_t *y, int64_t y_pitch,
+    double divisor
 ) noexcept nogil:
-    """A finished row of sums to results: outputs at either end of the axis may have fewer taps than those between."""
+    """Finished rows of sums to results: outputs at either end of the axis may have fewer taps than those between."""
+    cdef int leaf_level = p.levels - 1
+    cdef const Level *leaf = &p.level[leaf_level]
+    cdef int64_t first = tile.first[leaf_level]
+    cdef int64_t count = tile.count[leaf_level]
     cdef int64_t begin = 0
     cdef int64_t end
     cdef const double *taps
@@ -335,88 +340,128 @@ cdef inline void finish_row(
                 taps = leaf.taps + leaf.lead + first + begin - (leaf.out - leaf.trail)
             else:
                 end = min(count, leaf.out - leaf.trail - first)
-        p.lanes.finish(y + begin * p.lanes.result_bytes, (<const uint8_t *>values) + begin * p.lanes.lane_bytes,
-                       end - begin, divisor * (leaf.middle if leaf.divides and taps == NULL else 1), taps, p.power)
+        p.lanes.finish(y + begin * p.lanes.result_bytes, y_pitch, at(<void *>values, begin * p.lanes.lane_bytes),
+                       pitch, rows, end - begin, 0, divisor * (leaf.middle if leaf.divides and taps == NULL else 1),
+                       taps, p.power)
         begin = end
 
 
-cdef inline void store_row(const Plan *p, const Tile *tile, const void *values, const void *codes, const uint8_t *x,
-                    Output *output, int64_t place, int64_t base, int64_t shift, double divisor) noexcept nogil:
-    """One finished row; x is the whole input, `place` counts outputs, `base` is the index of the row's first tap."""
+cdef inline void locate_row(const Plan *p, const Tile *tile, const void *values, const void *codes, const uint8_t *x,
+                            uint8_t *y, int64_t *indices, int64_t base, int64_t shift) noexcept nogil:
+    """The indices of one finished row (and its values, of half floats); `base` is the index of the row's first tap."""
     cdef int leaf_level = p.levels - 1
     cdef const Level *leaf = &p.level[leaf_level]
     cdef int64_t first = tile.first[leaf_level]
     cdef int64_t count = tile.count[leaf_level]
-    cdef int64_t *indices = NULL
-    cdef uint8_t *y
     cdef int64_t i
-    if p.stage:
-        if output.place + output.staged != place or output.staged + count > p.stage:
-            flush(p, output)
-            output.place = place
-        y = output.stage_y + output.staged * p.lanes.result_bytes
-        if output.indices != NULL:
-            indices = output.stage_indices + output.staged
-        output.staged += count
-    else:
-        y = output.y + place * p.lanes.result_bytes
-        if output.indices != NULL:
-            indices = output.indices + place
-    if p.sums:
-        finish_row(p, leaf, first, count, values, y, divisor)
-    elif leaf.period == 0:
-        p.lanes.store(y, indices, values, codes, count, p.flip, x, base + first * leaf.stride - leaf.before,
-                      leaf.stride, p.table)
+    if leaf.period == 0:
+        p.lanes.locate(y, indices, codes, count, x, base + first * leaf.stride - leaf.before, leaf.stride, p.table)
         if indices != NULL and (shift != 0 or first < p.lead):
             p.lanes.settle(indices, values, count, shift, p.lead_shift + first if first < p.lead else NULL,
                            p.lead - first if first < p.lead else 0)
-    elif p.half:
+        return
+    base += tile.origin[leaf_level]
+    if p.half:
         # values are taken from the input, and no stride leads from window to window: one by one
-        base += tile.origin[leaf_level]
         for i in range(count):
-            p.lanes.store(y + i * p.lanes.result_bytes, indices + i if indices != NULL else NULL,
-                          (<const uint8_t *>values) + i * p.lanes.lane_bytes,
-                          (<const uint8_t *>codes) + i * p.lanes.lane_bytes,
-                          1, p.flip, x, base + tile.starts[leaf_level][i], 0, p.table)
+            p.lanes.locate(y + i * p.lanes.result_bytes, indices + i if indices != NULL else NULL,
+                           (<const uint8_t *>codes) + i * p.lanes.lane_bytes, 1, x,
+                           base + tile.starts[leaf_level][i], 0, p.table)
     else:
-        p.lanes.store(y, indices, values, codes, count, p.flip, x, base + tile.origin[leaf_level], 0, p.table)
-        if indices != NULL:
-            for i in range(count):
-                indices[i] += tile.starts[leaf_level][i]
-    if indices != NULL and leaf.period and shift != 0:
+        p.lanes.locate(y, indices, codes, count, x, base, 0, p.table)
+        for i in range(count):
+            indices[i] += tile.starts[leaf_level][i]
+    if indices != NULL and shift != 0:
         p.lanes.settle(indices, values, count, shift, NULL, 0)
 
 
 cdef inline void store_rows(
+    const Plan *p, int64_t begin, int64_t end, const Tile *tile, const void *values, const void *codes,
+    const uint8_t *x, Output *output, int64_t place, int64_t base, int64_t shift, double divisor
+) noexcept nogil:
+    """Store rows [begin, end) of the last but one level: all that are alike and, staged, have room at a time."""
+    cdef int at_level = p.levels - 2
+    cdef const Level *level = &p.level[at_level]
+    cdef int64_t count = tile.count[at_level + 1]
+    cdef int64_t pitch = level.block * p.lanes.lane_bytes
+    cdef int64_t y_pitch = level.output_stride
+    cdef int64_t *indices = NULL
+    cdef int64_t row = begin
+    cdef int64_t stop, skip, to, row_base, row_shift, first_tap, i
+    cdef uint8_t *y
+    while row < end:
+        stop = end
+        if level.divides and not level.lead <= tile.first[at_level] + row < level.out - level.trail:
+            stop = row + 1
+        elif level.divides:
+            stop = min(end, level.out - level.trail - tile.first[at_level])
+        to = place + row * level.output_stride
+        if p.stage:
+            if output.place + output.staged != to or output.staged + count > p.stage:
+                flush(p, output)
+                output.place = to
+            stop = min(stop, row + ((p.stage - output.staged) // count if level.output_stride == count else 1))
+            y = output.stage_y + output.staged * p.lanes.result_bytes
+            if output.indices != NULL:
+                indices = output.stage_indices + output.staged
+            output.staged += (stop - row) * count
+        else:
+            y = output.y + to * p.lanes.result_bytes
+            if output.indices != NULL:
+                indices = output.indices + to
+        skip = (row - begin) * pitch
+        if p.sums:
+            finish_sums(p, tile, stop - row, at(<void *>values, skip), pitch, y, y_pitch * p.lanes.result_bytes,
+                        divisor * taps_of(level, tile.first[at_level] + row))
+        elif not p.half:
+            p.lanes.finish(y, y_pitch * p.lanes.result_bytes, at(<void *>values, skip), pitch, stop - row, count,
+                           p.flip, 1, NULL, 0)
+        if indices == NULL and not p.half:
+            row = stop
+            continue
+        for i in range(row, stop):
+            row_base, row_shift = base, shift
+            tap_of(level, tile, at_level, i, &row_base, &row_shift)
+            skip = (i - begin) * pitch
+            to = (i - row) * y_pitch
+            locate_row(p, tile, at(<void *>values, skip), at(<void *>codes, skip), x, y + to * p.lanes.result_bytes,
+                       indices + to if indices != NULL else NULL, row_base, row_shift)
+        row = stop
+
+
+cdef inline void tap_of(
+    const Level *level, const Tile *tile, int at_level, int64_t i, int64_t *base, int64_t *shift
+) noexcept nogil:
+    """Add where the first tap of output i of a tile is, and, to `shift`, how much further the first real one."""
+    cdef int64_t o = tile.first[at_level] + i
+    if level.period:
+        base[0] += (tile.origin[at_level] + tile.starts[at_level][i]) * level.input_stride
+    else:
+        base[0] += (o * level.stride - level.before) * level.input_stride
+        shift[0] += (window_first_tap(o, level.stride, level.dilation, level.before) * level.dilation
+                     * level.input_stride)
+
+
+cdef inline void store_outputs(
     const Plan *p, int at_level, int64_t begin, int64_t end, const Tile *tile, const void *values, const void *codes,
     const uint8_t *x, Output *output, int64_t place, int64_t base, int64_t shift, double divisor
 ) noexcept nogil:
-    """Store outputs [begin, end) of a level and all of the inner ones."""
+    """Store outputs [begin, end) of a level and all of the inner ones.
+
+    x is the whole input, `place` counts outputs, `base` is the index of the first tap of what lies inside.
+    """
     cdef const Level *level = &p.level[at_level]
-    cdef const void *row
-    cdef const void *row_codes
-    cdef int64_t skip, i, o, row_place, row_base, row_shift, first_tap
-    cdef double row_divisor
+    cdef int64_t skip, i, inner_base, inner_shift
+    if at_level == p.levels - 2:
+        store_rows(p, begin, end, tile, values, codes, x, output, place, base, shift, divisor)
+        return
     for i in range(begin, end):
-        o = tile.first[at_level] + i
         skip = (i - begin) * level.block * p.lanes.lane_bytes
-        row = at(<void *>values, skip)
-        row_codes = at(<void *>codes, skip) if p.codes else NULL
-        row_place = place + i * level.output_stride
-        row_divisor = divisor * taps_of(level, o)
-        row_shift = shift
-        if level.period:
-            first_tap = tile.origin[at_level] + tile.starts[at_level][i]
-        else:
-            first_tap = o * level.stride - level.before
-            row_shift += (window_first_tap(o, level.stride, level.dilation, level.before) * level.dilation
-                          * level.input_stride)
-        row_base = base + first_tap * level.input_stride
-        if at_level == p.levels - 2:
-            store_row(p, tile, row, row_codes, x, output, row_place, row_base, row_shift, row_divisor)
-        else:
-            store_rows(p, at_level + 1, 0, tile.count[at_level + 1], tile, row, row_codes, x, output, row_place,
-                       row_base, row_shift, row_divisor)
+        inner_base, inner_shift = base, shift
+        tap_of(level, tile, at_level, i, &inner_base, &inner_shift)
+        store_outputs(p, at_level + 1, 0, tile.count[at_level + 1], tile, at(<void *>values, skip),
+                      at(<void *>codes, skip) if p.codes else NULL, x, output, place + i * level.output_stride,
+                      inner_base, inner_shift, divisor * taps_of(level, tile.first[at_level] + i))
 
 
 cdef inline void find_bounds(const Level *level, Tile *tile, int at_level, int64_t outer, void *work) noexcept nogil:
@@ -511,13 +556,13 @@ cdef inline void run_unit(
     level = &p.level[0]
     walk(p, 0, x + base * p.lanes.stored_bytes, 1, &tile, work, result, result_codes)
     if level.direct:
-        store_rows(p, 0, 0, tile.count[0], &tile, result, result_codes, x, &output, place, base, 0, p.divisor)
+        store_outputs(p, 0, 0, tile.count[0], &tile, result, result_codes, x, &output, place, base, 0, p.divisor)
     else:
         begin = 0
         while begin < tile.count[0]:
             end = min(begin + p.group, tile.count[0])
             run_last_pass(p, &tile, begin, end - begin, work, result, result_codes)
-            store_rows(p, 0, begin, end, &tile, result, result_codes, x, &output, place, base, 0, p.divisor)
+            store_outputs(p, 0, begin, end, &tile, result, result_codes, x, &output, place, base, 0, p.divisor)
             begin = end
     if p.stage:
         flush(p, &output)

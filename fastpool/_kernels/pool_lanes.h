@@ -129,16 +129,19 @@ typedef struct {
     void (*weave)(void *dst, const void *src, int64_t run, int64_t period, int64_t phase, int64_t n);
     /* continue the maximum of one long window (value, position) over n more lanes whose first is at `position` */
     void (*scan)(void *value, int64_t *where, const void *lanes, int64_t position, int64_t n);
-    /* a finished row: values to y, flat indices to indices (NULL: values only) */
-    void (*store)(void *y, int64_t *indices, const void *values, const void *codes, int64_t n, int64_t flip,
-                  const void *x, int64_t base, int64_t step, const int64_t *table);
+    /* finished rows to results, `pitch` and `y_pitch` bytes apart: flipped back; or sums, divided by `divisor` and, where
+     * given, by `taps`, or their root taken. Not for maxima of half floats */
+    void (*finish)(void *y, int64_t y_pitch, const void *values, int64_t pitch, int64_t rows, int64_t n, int64_t flip,
+                   double divisor, const double *taps, double power);
+    /* the flat indices of a finished row (may be NULL for half floats, whose values are taken from x and go to y) */
+    void (*locate)(void *y, int64_t *indices, const void *codes, int64_t n, const void *x, int64_t base, int64_t step,
+                   const int64_t *table);
     /* add `shift[i]` to the index of every lane that holds the value of padding */
     void (*settle)(int64_t *indices, const void *values, int64_t n, int64_t row_shift, const int64_t *shift, int64_t shifts);
     /* put a code or a value where a scan found it */
     void (*put)(void *values, void *codes, int64_t i, const void *value, int64_t code);
-    /* sums: raise lanes to a power, and turn a finished row into results: divided by `divisor` and, where given, by `taps` */
+    /* sums: raise lanes to a power */
     void (*power)(void *lanes, int64_t n, int64_t flip, double power);
-    void (*finish)(void *y, const void *values, int64_t n, double divisor, const double *taps, double power);
 } fastpool_lanes;
 
 /* float16 and bfloat16 become integers of the same order: sign and magnitude to two's complement (so -0.0 ties 0.0),
@@ -372,7 +375,8 @@ typedef int64_t fastpool_index_vector __attribute__((vector_size(FASTPOOL_VECTOR
         lanes->settle = settle_##lane;                                                                                 \
         lanes->put = put_##lane;                                                                                       \
         lanes->load = load_##rows;                                                                                     \
-        lanes->store = store_##rows;                                                                                   \
+        lanes->finish = finish_##rows;                                                                                 \
+        lanes->locate = locate_##rows;                                                                                 \
         return 0;                                                                                                      \
     } while (0)
 

@@ -148,38 +148,49 @@ static void NAME(load)(void *lanes, int64_t pitch, int64_t row_pitch, const void
     }
 }
 
-/* The index of lane i is base + i*step + the offset that its code stands for. */
-static void NAME(store)(void *y, int64_t *indices, const void *values, const void *codes, int64_t n, int64_t flip,
-                        const void *x, int64_t base, int64_t step, const int64_t *table) {
-    STORED *FASTPOOL_RESTRICT out = y;
+#ifdef VECTOR_ROWS
+/* whole vectors of a row; the last one overlaps the one before */
+#define FINISH_BY(type, N)                                                                             \
+    {                                                                                                  \
+        for (; i + N <= n; i += N) *(type *)(out + i) = *(const type *)(v + i) ^ mask;                 \
+        if (i < n) *(type *)(out + n - N) = *(const type *)(v + n - N) ^ mask;                         \
+        continue;                                                                                      \
+    }
+#endif
+
+/* Finished rows of values to results. */
+static void NAME(finish)(void *y, int64_t y_pitch, const void *values, int64_t pitch, int64_t rows, int64_t n, int64_t flip,
+                         double divisor, const double *taps, double power) {
+    (void)divisor, (void)taps, (void)power;
+    for (int64_t r = 0; r < rows; r++) {
+        STORED *FASTPOOL_RESTRICT out = (STORED *)((char *)y + r * y_pitch);
+        const LANE_BITS *v = (const LANE_BITS *)((const char *)values + r * pitch);
+        const STORED mask = (STORED)flip;
+        int64_t i = 0;
+#ifdef VECTOR_ROWS
+        if (n >= WIDE_LANES) FINISH_BY(NAME(wide), WIDE_LANES)
+        if (n >= NARROW_LANES) FINISH_BY(NAME(narrow), NARROW_LANES)
+#endif
+        for (; i < n; i++) out[i] = (STORED)((STORED)v[i] ^ mask);
+    }
+}
+
+/* The index of lane i is base + i*step + the offset that its code stands for. Half floats: lanes order them but are not
+ * their bits (-0.0, payloads of NaN), so the elements themselves are taken. */
+static void NAME(locate)(void *y, int64_t *indices, const void *codes, int64_t n, const void *x, int64_t base, int64_t step,
+                         const int64_t *table) {
     const LANE_BITS *c = codes;
 #ifdef HALF
-    /* lanes order half floats but are not their bits (-0.0, payloads of NaN): take the element itself */
+    STORED *FASTPOOL_RESTRICT out = y;
     const STORED *from = x;
-    (void)values, (void)flip;
     for (int64_t i = 0; i < n; i++, base += step) {
         int64_t index = base + (table ? table[(CODE_BITS)c[i]] : (int64_t)c[i]);
         out[i] = from[index];
         if (indices) indices[i] = index;
     }
 #else
-    const LANE_BITS *v = values;
-    const STORED mask = (STORED)flip;
     int64_t i = 0;
-    (void)x;
-#ifdef VECTOR_ROWS
-    if (n >= WIDE_LANES) {
-        for (; i + WIDE_LANES <= n; i += WIDE_LANES) *(NAME(wide) *)(out + i) = *(const NAME(wide) *)(v + i) ^ mask;
-        if (i < n) *(NAME(wide) *)(out + n - WIDE_LANES) = *(const NAME(wide) *)(v + n - WIDE_LANES) ^ mask;
-        i = n;
-    } else if (n >= NARROW_LANES) {
-        for (; i + NARROW_LANES <= n; i += NARROW_LANES) *(NAME(narrow) *)(out + i) = *(const NAME(narrow) *)(v + i) ^ mask;
-        if (i < n) *(NAME(narrow) *)(out + n - NARROW_LANES) = *(const NAME(narrow) *)(v + n - NARROW_LANES) ^ mask;
-        i = n;
-    }
-#endif
-    for (; i < n; i++) out[i] = (STORED)((STORED)v[i] ^ mask);
-    if (!indices) return;
+    (void)y, (void)x;
     if (table) {
         /* restrict lets the compiler look several up at once */
         int64_t *FASTPOOL_RESTRICT to = indices;
@@ -217,6 +228,7 @@ static void NAME(store)(void *y, int64_t *indices, const void *values, const voi
 #undef SPLIT_SCALAR
 #undef SPLIT_VECTORS
 #undef SPLIT_BY
+#undef FINISH_BY
 #undef SPLIT_1
 #undef SPLIT_2
 #undef SPLIT_4

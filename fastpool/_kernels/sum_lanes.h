@@ -66,7 +66,8 @@ static const int fastpool_element_bytes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8}
     {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,                                                               \
      finish##lanes_name##_f16, finish##lanes_name##_bf16, finish##lanes_name##_f32, finish##lanes_name##_f64}
 
-typedef void (*fastpool_finish)(void *, const void *, int64_t, double, const double *, double);
+typedef void (*fastpool_finish)(void *, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, double, const double *,
+                                double);
 
 /* The primitives for sums of `stored` elements in lanes of a type, with results of a type; -1 where there are none. */
 static int fastpool_choose_sum_lanes(fastpool_lanes *lanes, int stored, int lane, int result) {

@@ -34,10 +34,20 @@ FASTPOOL_INLINE float fastpool_to_odd(double x) {
 #define HALF_RESULT(x) fastpool_to_float16(fastpool_to_odd((double)(x)))
 #define BRAIN_RESULT(x) fastpool_to_bfloat16(fastpool_to_odd((double)(x)))
 
+/* From here on: one row, and by FINISH_ROWS the primitive that takes several. */
+#define FINISH_ROWS(suffix)                                                                                         \
+    static void finish##suffix(void *y, int64_t y_pitch, const void *values, int64_t pitch, int64_t rows, int64_t n, \
+                               int64_t flip, double divisor, const double *taps, double power) {                    \
+        (void)flip;                                                                                                 \
+        for (int64_t r = 0; r < rows; r++) {                                                                        \
+            finish_row##suffix((char *)y + r * y_pitch, (const char *)values + r * pitch, n, divisor, taps, power); \
+        }                                                                                                           \
+    }
+
 /* Sums of floats: divided by the number of taps, or their root taken. */
 #define FINISH_FLOAT(lanes_name, lane, result, type, RESULT)                                                        \
-    static void finish##lanes_name##result(void *y, const void *values, int64_t n, double divisor, const double *taps, \
-                                           double power) {                                                          \
+    FASTPOOL_INLINE void finish_row##lanes_name##result(void *y, const void *values, int64_t n, double divisor,     \
+                                                        const double *taps, double power) {                         \
         type *FASTPOOL_RESTRICT out = y;                                                                            \
         const lane *FASTPOOL_RESTRICT v = values;                                                                   \
         if (power != 0) {                                                                                           \
@@ -53,7 +63,8 @@ FASTPOOL_INLINE float fastpool_to_odd(double x) {
         } else {                                                                                                    \
             for (int64_t i = 0; i < n; i++) out[i] = RESULT((lane)((double)v[i] / divisor));                        \
         }                                                                                                           \
-    }
+    }                                                                                                               \
+    FINISH_ROWS(lanes_name##result)
 #define FINISH_FLOATS(lanes_name, lane)                                  \
     FINISH_FLOAT(lanes_name, lane, _f16, uint16_t, HALF_RESULT)          \
     FINISH_FLOAT(lanes_name, lane, _bf16, uint16_t, BRAIN_RESULT)        \
@@ -65,15 +76,15 @@ FINISH_FLOATS(_sf64, double)
 #if FASTPOOL_VECTORS
 /* The commonest: lanes are results, and all are divided by one number. Rows are short, so no loop is left for their end. */
 #define FINISH_SAME(lanes_name, lane, result)                                                                       \
-    static void finish_same##lanes_name(void *y, const void *values, int64_t n, double divisor, const double *taps, \
-                                        double power) {                                                             \
+    FASTPOOL_INLINE void finish_row_same##lanes_name(void *y, const void *values, int64_t n, double divisor,        \
+                                                     const double *taps, double power) {                            \
         enum { width = FASTPOOL_VECTOR_BYTES / sizeof(lane) };                                                      \
         typedef lane vector __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(lane)), may_alias));  \
         const lane by = (lane)divisor;                                                                              \
         lane *out = y;                                                                                              \
         const lane *v = values;                                                                                     \
         if (n < width || taps || power != 0 || (double)by != divisor) {                                             \
-            finish##lanes_name##result(y, values, n, divisor, taps, power);                                         \
+            finish_row##lanes_name##result(y, values, n, divisor, taps, power);                                     \
         } else if (fastpool_has_exact_inverse(divisor)) {                                                           \
             const lane inverse = (lane)(1 / divisor);                                                               \
             for (int64_t i = 0; i < n; i += width) {                                                                \
@@ -86,7 +97,8 @@ FINISH_FLOATS(_sf64, double)
                 *(vector *)(out + i) = *(const vector *)(v + i) / by;                                               \
             }                                                                                                       \
         }                                                                                                           \
-    }
+    }                                                                                                               \
+    FINISH_ROWS(_same##lanes_name)
 FINISH_SAME(_sf32, float, _f32)
 FINISH_SAME(_sf64, double, _f64)
 #else
@@ -100,8 +112,8 @@ FINISH_SAME(_sf64, double, _f64)
 
 /* Integer sums of up to 32 bits: their quotients by a number of taps are exact enough in `real` to be rounded right. */
 #define FINISH_SMALL(lanes_name, lane, signed_lane, real, ROUND, result, type, RESULT, FROM_ROUNDED)                 \
-    static void finish##lanes_name##result(void *y, const void *values, int64_t n, double divisor, const double *taps, \
-                                           double power) {                                                          \
+    FASTPOOL_INLINE void finish_row##lanes_name##result(void *y, const void *values, int64_t n, double divisor,     \
+                                                        const double *taps, double power) {                         \
         type *FASTPOOL_RESTRICT out = y;                                                                            \
         const signed_lane *FASTPOOL_RESTRICT v = values;                                                            \
         const real by = (real)divisor, inverse = (real)(1 / divisor);                                               \
@@ -115,7 +127,8 @@ FINISH_SAME(_sf64, double, _f64)
         } else {                                                                                                    \
             for (int64_t i = 0; i < n; i++) out[i] = FROM_ROUNDED(ROUND((real)v[i] / by));                          \
         }                                                                                                           \
-    }
+    }                                                                                                               \
+    FINISH_ROWS(lanes_name##result)
 #define NOT_ROUNDED(x) (x)
 #define SMALL(lanes_name, lane, signed_lane, real, ROUND, whole)                                                    \
     FINISH_SMALL(lanes_name, lane, signed_lane, double, NOT_ROUNDED, _f16, uint16_t, HALF_RESULT, HALF_RESULT)      \
@@ -136,13 +149,13 @@ SMALL(_s16, uint16_t, int16_t, float, FASTPOOL_ROUND_32, int32_t)
 /* Means of bytes over 2, 4, ... 128 taps, as of 2x2 blocks of an image: half of the divisor is added, less what makes a
  * tie even, and the sum shifted. */
 #define FINISH_BYTES(result, type)                                                                                      \
-    static void finish_bytes##result(void *y, const void *values, int64_t n, double divisor, const double *taps,        \
-                                     double power) {                                                                    \
+    FASTPOOL_INLINE void finish_row_bytes##result(void *y, const void *values, int64_t n, double divisor,           \
+                                                  const double *taps, double power) {                               \
         enum { width = FASTPOOL_VECTOR_BYTES / 2 };                                                                     \
         typedef int16_t sums __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(2), may_alias));                \
         typedef type bytes __attribute__((vector_size(width), aligned(1), may_alias));                                  \
         if (taps || n < width || divisor < 2 || divisor > 128 || !fastpool_has_exact_inverse(divisor)) {                \
-            finish_s16##result(y, values, n, divisor, taps, power);                                                     \
+            finish_row_s16##result(y, values, n, divisor, taps, power);                                                 \
             return;                                                                                                     \
         }                                                                                                               \
         type *out = y;                                                                                                  \
@@ -155,7 +168,8 @@ SMALL(_s16, uint16_t, int16_t, float, FASTPOOL_ROUND_32, int32_t)
             const sums x = *(const sums *)(v + i);                                                                      \
             *(bytes *)(out + i) = __builtin_convertvector((x + half + ((x >> shift) & 1)) >> shift, bytes);             \
         }                                                                                                               \
-    }
+    }                                                                                                               \
+    FINISH_ROWS(_bytes##result)
 FINISH_BYTES(_u8, uint8_t)
 FINISH_BYTES(_i8, int8_t)
 #else
@@ -192,16 +206,17 @@ FASTPOOL_INLINE uint64_t fastpool_divide(fastpool_wide sum, double divisor) {
 #define WRAPPED_PAIR(i) (v[2 * (i)] + (v[2 * (i) + 1] << 32))
 
 #define FINISH_WIDE_FLOAT(lanes_name, SUM, result, type, RESULT)                                                    \
-    static void finish##lanes_name##result(void *y, const void *values, int64_t n, double divisor, const double *taps, \
-                                           double power) {                                                          \
+    FASTPOOL_INLINE void finish_row##lanes_name##result(void *y, const void *values, int64_t n, double divisor,     \
+                                                        const double *taps, double power) {                         \
         type *FASTPOOL_RESTRICT out = y;                                                                            \
         const uint64_t *FASTPOOL_RESTRICT v = values;                                                               \
         (void)power;                                                                                                \
         for (int64_t i = 0; i < n; i++) out[i] = RESULT((double)SUM(i) / (taps ? divisor * taps[i] : divisor));     \
-    }
+    }                                                                                                               \
+    FINISH_ROWS(lanes_name##result)
 #define FINISH_WIDE_INTEGER(lanes_name, SUM, WRAPPED, result, type)                                                 \
-    static void finish##lanes_name##result(void *y, const void *values, int64_t n, double divisor, const double *taps, \
-                                           double power) {                                                          \
+    FASTPOOL_INLINE void finish_row##lanes_name##result(void *y, const void *values, int64_t n, double divisor,     \
+                                                        const double *taps, double power) {                         \
         type *FASTPOOL_RESTRICT out = y;                                                                            \
         const uint64_t *FASTPOOL_RESTRICT v = values;                                                               \
         (void)power;                                                                                                \
@@ -212,7 +227,8 @@ FASTPOOL_INLINE uint64_t fastpool_divide(fastpool_wide sum, double divisor) {
                 out[i] = (type)fastpool_divide((fastpool_wide)SUM(i), taps ? divisor * taps[i] : divisor);          \
             }                                                                                                       \
         }                                                                                                           \
-    }
+    }                                                                                                               \
+    FINISH_ROWS(lanes_name##result)
 #define WIDE(lanes_name, SUM, WRAPPED)                                    \
     FINISH_WIDE_FLOAT(lanes_name, SUM, _f16, uint16_t, HALF_RESULT)       \
     FINISH_WIDE_FLOAT(lanes_name, SUM, _bf16, uint16_t, BRAIN_RESULT)     \
