@@ -29,8 +29,9 @@ cdef extern from "sum_lanes.h" nogil:
         void (*fill)(void *, void *, int64_t) noexcept nogil
         void (*load)(void *, int64_t, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, void *,
                      const fastpool_row *, int64_t, int64_t, int64_t) noexcept nogil
-        void (*reduce)(void *, void *, const void *, const void *, const void *, const void *, const int64_t *,
+        void (*reduce[2])(void *, void *, const void *, const void *, const void *, const void *, const int64_t *,
                        const int64_t *, int, int64_t) noexcept nogil
+        int (*unordered)(const void *, int64_t) noexcept nogil
         void (*windows)(void *, void *, const void *, int64_t, int64_t, int64_t, const int64_t *, const int64_t *,
                         int64_t, int64_t, int64_t, void *, int64_t) noexcept nogil
         void (*weave)(void *, const void *, int64_t, int64_t, int64_t, int64_t) noexcept nogil
@@ -123,6 +124,7 @@ ctypedef struct Tile:
     int64_t whole_from              # folded level: outputs [whole_from, whole_to) have all their taps
     int64_t whole_to
     fastpool_row row                # how its rows are read
+    bint unordered                  # maxima: some of the lanes loaded so far are NaN
 
 
 ctypedef struct Plan:

@@ -29,8 +29,10 @@ cdef inline void *at(void *base, int64_t offset) noexcept nogil:
     return <void *>((<uint8_t *>base) + offset)
 
 
-cdef inline void run_passes(const Plan *p, const Level *level, int last, int64_t outputs, int64_t extra_elements,
-                     void *work, void *src, void *src_codes, void *dst, void *dst_codes) noexcept nogil:
+cdef inline void run_passes(
+    const Plan *p, const Level *level, const Tile *tile, int last, int64_t outputs, int64_t extra_elements, void *work,
+    void *src, void *src_codes, void *dst, void *dst_codes
+) noexcept nogil:
     """The first `last` passes of a level over `outputs` outputs whose slots start at src."""
     cdef const Pass *step
     cdef void *temp = at(work, level.temp_values_at)
@@ -38,7 +40,7 @@ cdef inline void run_passes(const Plan *p, const Level *level, int last, int64_t
     cdef int i
     for i in range(last):
         step = &level.pass_[i]
-        p.lanes.reduce(
+        p.lanes.reduce[tile.unordered](
             temp if step.to_temp else dst,
             NULL if not p.codes else (temp_codes if step.to_temp else dst_codes),
             temp if step.from_temp else src,
@@ -117,8 +119,21 @@ cdef inline int64_t folded(const Level *level, const Tile *tile, int at_level, i
     return start + first * level.dilation
 
 
+cdef inline void look_for_nan(
+    const Plan *p, Tile *tile, const void *lanes, int runs, int64_t run_bytes, int64_t count
+) noexcept nogil:
+    """Note whether lanes that were loaded have NaN among them: without, maxima take half as many instructions."""
+    cdef int i
+    if p.lanes.unordered == NULL:
+        return
+    for i in range(runs):
+        if tile.unordered:
+            return
+        tile.unordered = p.lanes.unordered(at(<void *>lanes, i * run_bytes), count)
+
+
 cdef inline void walk_rows(
-    const Plan *p, const uint8_t *x, int64_t above, const Tile *tile, void *work, void *slots, void *slot_codes
+    const Plan *p, const uint8_t *x, int64_t above, Tile *tile, void *work, void *slots, void *slot_codes
 ) noexcept nogil:
     """Fill the slots of the last but one level: rows of the input, pooled along the innermost axis, some at a time.
 
@@ -186,22 +201,28 @@ cdef inline void walk_rows(
                         for i in range(leaf.phases):
                             p.lanes.power(at(lanes, i * run * bytes), (stop - q) * p.pitch, p.flip, p.power)
                 q = stop
-        if not in_place:
-            for phase in range(level.phases):
-                needed = level.needed + phase * level.places
-                stop = end      # a phase may have fewer places than others: nothing may be written beyond them
-                while stop > place and needed[stop - 1] > tile.count[at_level]:
-                    stop -= 1
-                skip = (level.start[phase] + place * block) * bytes
-                if stop == place:
-                    continue
-                lanes = at(raw, phase * p.rows * p.pitch * bytes)
-                if leaf.period:
-                    pool_rows_by_bounds(p, tile, stop - place, work, lanes, at(slots, skip),
-                                        at(slot_codes, skip) if p.codes else NULL)
-                else:
-                    run_passes(p, leaf, leaf.passes, 0, (stop - place) * block, work, lanes, NULL, at(slots, skip),
-                               at(slot_codes, skip) if p.codes else NULL)
+        if in_place and p.lanes.unordered == NULL:
+            place = end
+            continue
+        for phase in range(level.phases):
+            needed = level.needed + phase * level.places
+            stop = end      # a phase may have fewer places than others: nothing may be written beyond them
+            while stop > place and needed[stop - 1] > tile.count[at_level]:
+                stop -= 1
+            skip = (level.start[phase] + place * block) * bytes
+            if stop == place:
+                continue
+            lanes = at(raw, phase * p.rows * p.pitch * bytes)
+            if in_place:
+                look_for_nan(p, tile, at(slots, skip), 1, 0, (stop - place) * block)
+                continue
+            look_for_nan(p, tile, lanes, leaf.phases, run * bytes, (stop - place) * p.pitch)
+            if leaf.period:
+                pool_rows_by_bounds(p, tile, stop - place, work, lanes, at(slots, skip),
+                                    at(slot_codes, skip) if p.codes else NULL)
+            else:
+                run_passes(p, leaf, tile, leaf.passes, 0, (stop - place) * block, work, lanes, NULL, at(slots, skip),
+                           at(slot_codes, skip) if p.codes else NULL)
         place = end
 
 
@@ -222,8 +243,8 @@ cdef inline void pool_rows_by_bounds(
         if leaf.counts[r] == 0:
             p.lanes.fill(at(temp, r * run * bytes), NULL, rows * p.pitch)
         else:
-            p.lanes.reduce(at(temp, r * run * bytes), NULL, at(src, leaf.starts[r] * bytes), NULL, NULL, NULL,
-                           leaf.tap_offset, leaf.tap_code, <int>leaf.counts[r], rows * p.pitch)
+            p.lanes.reduce[tile.unordered](at(temp, r * run * bytes), NULL, at(src, leaf.starts[r] * bytes), NULL, NULL,
+                                           NULL, leaf.tap_offset, leaf.tap_code, <int>leaf.counts[r], rows * p.pitch)
     if not leaf.weaves:
         p.lanes.windows(dst, dst_codes, src, rows, block, p.pitch, tile.starts[leaf_level], tile.counts[leaf_level],
                         leaf.step, tile.count[leaf_level], p.scan_code, temp, leaf.most)
@@ -247,7 +268,7 @@ cdef inline void reduce_by_bounds(
         if taps == 0:
             p.lanes.fill(at(dst, skip), at(dst_codes, skip) if p.codes else NULL, level.block)
             continue
-        p.lanes.reduce(
+        p.lanes.reduce[tile.unordered](
             at(dst, skip), at(dst_codes, skip) if p.codes else NULL,
             at(src, tile.starts[at_level][begin + i] * level.block * bytes),
             at(src_codes, tile.starts[at_level][begin + i] * level.block * bytes) if p.codes and level.coded else NULL,
@@ -256,8 +277,7 @@ cdef inline void reduce_by_bounds(
 
 
 cdef inline void walk(
-    const Plan *p, int at_level, const uint8_t *x, int64_t above, const Tile *tile, void *work, void *dst,
-    void *dst_codes
+    const Plan *p, int at_level, const uint8_t *x, int64_t above, Tile *tile, void *work, void *dst, void *dst_codes
 ) noexcept nogil:
     """The pooled block of levels `at_level` and inner, into dst; level 0 leaves its last pass to `run_unit`."""
     cdef const Level *level = &p.level[at_level]
@@ -290,7 +310,7 @@ cdef inline void walk(
     if level.direct:
         return
     if level.period == 0:
-        run_passes(p, level, level.passes - 1 if at_level == 0 else level.passes, tile.count[at_level], 0, work,
+        run_passes(p, level, tile, level.passes - 1 if at_level == 0 else level.passes, tile.count[at_level], 0, work,
                    slots, slot_codes, dst, dst_codes)
     elif at_level:
         reduce_by_bounds(p, at_level, tile, 0, tile.count[at_level], slots, slot_codes, dst, dst_codes)
@@ -387,7 +407,7 @@ cdef inline void store_rows(
     cdef int64_t y_pitch = level.output_stride
     cdef int64_t *indices = NULL
     cdef int64_t row = begin
-    cdef int64_t stop, skip, to, row_base, row_shift, first_tap, i
+    cdef int64_t stop, skip, to, row_base, row_shift, i
     cdef uint8_t *y
     while row < end:
         stop = end
@@ -536,6 +556,7 @@ cdef inline void run_unit(
             tile.whole_from = min(tile.count[i], (max(0, -tile.origin[i]) + level.stride - 1) // level.stride)
             end = level.length - (level.kernel - 1) * level.dilation - tile.origin[i]
             tile.whole_to = min(tile.count[i], (end + level.stride - 1) // level.stride) if end > 0 else 0
+    tile.unordered = False
     output.y = y
     output.indices = indices
     output.stage_y = <uint8_t *>at(work, p.stage_values_at)
@@ -585,7 +606,7 @@ cdef inline void run_last_pass(
     step = &level.pass_[level.passes - 1]
     src = at(work, (level.temp_values_at if step.from_temp else level.values_at) + skip)
     codes = at(work, (level.temp_codes_at if step.from_temp else level.codes_at) + skip) if p.codes else NULL
-    p.lanes.reduce(
+    p.lanes.reduce[tile.unordered](
         result, result_codes, src, codes if step.coded else NULL,
         at(work, level.temp_values_at + skip) if step.seeded else NULL,
         at(work, level.temp_codes_at + skip) if step.seeded and p.codes else NULL,

@@ -52,6 +52,9 @@
 /* Taps up to which windows given by bounds are gathered, as in fastpool/_spec.py. */
 #define FASTPOOL_GATHERED_TAPS 64
 
+/* Lanes of a row up to which padding is filled in for whole rows. */
+#define FASTPOOL_SHORT_ROW 64
+
 /* How stored elements become lanes. */
 enum { FASTPOOL_INTEGER = 0, FASTPOOL_FLOAT = 1, FASTPOOL_HALF = 2 };
 
@@ -104,6 +107,13 @@ static void fastpool_plan_row(fastpool_row *plan, int64_t length) {
     if (s > 4 || plan->phases != s || plan->high < plan->low) plan->high = plan->low = 0;
 }
 
+/* Short rows with padding at either end: it costs less to fill all of them with it first. */
+FASTPOOL_INLINE int fastpool_is_padded_short(const fastpool_row *plan) {
+    int padded = 0;
+    for (int p = 0; p < plan->phases; p++) padded |= plan->inside[p] > 0 || plan->outside[p] < plan->count;
+    return padded && plan->count <= FASTPOOL_SHORT_ROW;
+}
+
 typedef struct {
     int lane_bytes;
     int stored_bytes;
@@ -117,9 +127,11 @@ typedef struct {
     void (*load)(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride, int64_t rows,
                  int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan, int64_t flip, int64_t lowest,
                  int64_t ahead);
-    /* dst[i] = first maximum over taps j of src[i + offset[j]], after `seed[i]` where given */
-    void (*reduce)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
-                   const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n);
+    /* dst[i] = first maximum over taps j of src[i + offset[j]], after `seed[i]` where given; [0] where no lane is NaN */
+    void (*reduce[2])(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
+                      const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n);
+    /* maxima of floats: whether any lane is NaN; otherwise NULL */
+    int (*unordered)(const void *lanes, int64_t n);
     /* rows whose windows are given by bounds: output o has counts[o] taps from lane starts[o] of its row on, `step` lanes
      * apart; `most` > 0: no window has more taps, and `temp` has room for as many of every output */
     void (*windows)(void *dst, void *dst_codes, const void *src, int64_t rows, int64_t dst_pitch, int64_t src_pitch,
@@ -194,42 +206,86 @@ FASTPOOL_INLINE void fastpool_prefetch(const void *from, int64_t bytes) {
 #define FASTPOOL_PASTE_(a, b) a##b
 #define FASTPOOL_PASTE(a, b) FASTPOOL_PASTE_(a, b)
 
+/* Lanes as plain numbers, since they are pasted into names. */
+#if FASTPOOL_VECTOR_BYTES == 64
+#define FASTPOOL_LANES_8 64
+#define FASTPOOL_LANES_16 32
+#define FASTPOOL_LANES_32 16
+#define FASTPOOL_LANES_64 8
+#elif FASTPOOL_VECTOR_BYTES == 32
+#define FASTPOOL_LANES_8 32
+#define FASTPOOL_LANES_16 16
+#define FASTPOOL_LANES_32 8
+#define FASTPOOL_LANES_64 4
+#else
+#define FASTPOOL_LANES_8 16
+#define FASTPOOL_LANES_16 8
+#define FASTPOOL_LANES_32 4
+#define FASTPOOL_LANES_64 2
+#endif
+
 #define LANE int8_t
 #define CODE uint8_t
+#define BITS 8
 #define SUFFIX _i8
 #define LOWEST INT8_MIN
+#define KIND epi8
+#define REGISTER __m512i
+#define MAXIMUM_256 __m256i
 #include "pool_lanes_template.h"
 
 #define LANE int16_t
 #define CODE uint16_t
+#define BITS 16
 #define SUFFIX _i16
 #define LOWEST INT16_MIN
+#define KIND epi16
+#define REGISTER __m512i
+#define MAXIMUM_256 __m256i
+#define MAXIMUM_128 __m128i
 #include "pool_lanes_template.h"
 
 #define LANE int32_t
 #define CODE uint32_t
+#define BITS 32
 #define SUFFIX _i32
 #define LOWEST INT32_MIN
+#define KIND epi32
+#define REGISTER __m512i
+#define MAXIMUM_256 __m256i
 #include "pool_lanes_template.h"
 
 #define LANE int64_t
 #define CODE uint64_t
+#define BITS 64
 #define SUFFIX _i64
 #define LOWEST INT64_MIN
+#define KIND epi64
+#define REGISTER __m512i
 #include "pool_lanes_template.h"
 
 #define LANE float
 #define CODE uint32_t
+#define BITS 32
 #define SUFFIX _f32
 #define LOWEST (-INFINITY)
 #define FLOATING
+#define KIND ps
+#define REGISTER __m512
+#define MAXIMUM_256 __m256
+#define MAXIMUM_128 __m128
 #include "pool_lanes_template.h"
 
 #define LANE double
 #define CODE uint64_t
+#define BITS 64
 #define SUFFIX _f64
 #define LOWEST (-INFINITY)
 #define FLOATING
+#define KIND pd
+#define REGISTER __m512d
+#define MAXIMUM_256 __m256d
+#define MAXIMUM_128 __m128d
 #include "pool_lanes_template.h"
 
 /* Rows of vectors need shuffles across two of them; 8, 16, 32 and 64 bits. */
@@ -257,23 +313,6 @@ FASTPOOL_INLINE void fastpool_prefetch(const void *from, int64_t bytes) {
 #define FASTPOOL_INDEX_LANES (FASTPOOL_VECTOR_BYTES / 8)
 #if FASTPOOL_SHUFFLES
 typedef int64_t fastpool_index_vector __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(8), may_alias));
-#endif
-/* Lanes as plain numbers, since they are pasted into names. */
-#if FASTPOOL_VECTOR_BYTES == 64
-#define FASTPOOL_LANES_8 64
-#define FASTPOOL_LANES_16 32
-#define FASTPOOL_LANES_32 16
-#define FASTPOOL_LANES_64 8
-#elif FASTPOOL_VECTOR_BYTES == 32
-#define FASTPOOL_LANES_8 32
-#define FASTPOOL_LANES_16 16
-#define FASTPOOL_LANES_32 8
-#define FASTPOOL_LANES_64 4
-#else
-#define FASTPOOL_LANES_8 16
-#define FASTPOOL_LANES_16 8
-#define FASTPOOL_LANES_32 4
-#define FASTPOOL_LANES_64 2
 #endif
 
 #define STORED int8_t
@@ -365,11 +404,13 @@ typedef int64_t fastpool_index_vector __attribute__((vector_size(FASTPOOL_VECTOR
 #define HALF
 #include "pool_rows_template.h"
 
-#define LANES(lane, rows, low)                                                                                         \
+#define INTEGER_LANES(lane, rows, low) LANES(lane, rows, low, lane, NULL)
+#define LANES(lane, rows, low, any, nan)                                                                               \
     do {                                                                                                               \
         lanes->lowest = (low);                                                                                         \
         lanes->fill = fill_##lane;                                                                                     \
-        lanes->reduce = reduce_##lane;                                                                                 \
+        lanes->reduce[0] = reduce_##lane, lanes->reduce[1] = reduce_##any;                                             \
+        lanes->unordered = nan;                                                                                        \
         lanes->windows = windows_##lane;                                                                               \
         lanes->scan = scan_##lane;                                                                                     \
         lanes->settle = settle_##lane;                                                                                 \
@@ -386,19 +427,20 @@ static int fastpool_choose_lanes(fastpool_lanes *lanes, int kind, int stored, in
     lanes->result_bytes = stored;
     lanes->lane_bytes = lane;
     switch (kind * 10000 + stored * 100 + lane) {
-    case FASTPOOL_INTEGER * 10000 + 101: LANES(i8, 8_8, INT8_MIN);
-    case FASTPOOL_INTEGER * 10000 + 102: LANES(i16, 8_16, INT16_MIN);
-    case FASTPOOL_INTEGER * 10000 + 104: LANES(i32, 8_32, INT32_MIN);
-    case FASTPOOL_INTEGER * 10000 + 202: LANES(i16, 16_16, INT16_MIN);
-    case FASTPOOL_INTEGER * 10000 + 204: LANES(i32, 16_32, INT32_MIN);
-    case FASTPOOL_INTEGER * 10000 + 404: LANES(i32, 32_32, INT32_MIN);
-    case FASTPOOL_INTEGER * 10000 + 808: LANES(i64, 64_64, INT64_MIN);
-    case FASTPOOL_HALF * 10000 + 202: LANES(i16, half_16, INT16_MIN);
-    case FASTPOOL_HALF * 10000 + 204: LANES(i32, half_32, INT32_MIN);
-    case FASTPOOL_FLOAT * 10000 + 404: LANES(f32, 32_32, (int64_t)(int32_t)0xff800000);
-    case FASTPOOL_FLOAT * 10000 + 808: LANES(f64, 64_64, (int64_t)0xfff0000000000000);
+    case FASTPOOL_INTEGER * 10000 + 101: INTEGER_LANES(i8, 8_8, INT8_MIN);
+    case FASTPOOL_INTEGER * 10000 + 102: INTEGER_LANES(i16, 8_16, INT16_MIN);
+    case FASTPOOL_INTEGER * 10000 + 104: INTEGER_LANES(i32, 8_32, INT32_MIN);
+    case FASTPOOL_INTEGER * 10000 + 202: INTEGER_LANES(i16, 16_16, INT16_MIN);
+    case FASTPOOL_INTEGER * 10000 + 204: INTEGER_LANES(i32, 16_32, INT32_MIN);
+    case FASTPOOL_INTEGER * 10000 + 404: INTEGER_LANES(i32, 32_32, INT32_MIN);
+    case FASTPOOL_INTEGER * 10000 + 808: INTEGER_LANES(i64, 64_64, INT64_MIN);
+    case FASTPOOL_HALF * 10000 + 202: INTEGER_LANES(i16, half_16, INT16_MIN);
+    case FASTPOOL_HALF * 10000 + 204: INTEGER_LANES(i32, half_32, INT32_MIN);
+    case FASTPOOL_FLOAT * 10000 + 404: LANES(f32, 32_32, (int64_t)(int32_t)0xff800000, any_f32, unordered_f32);
+    case FASTPOOL_FLOAT * 10000 + 808: LANES(f64, 64_64, (int64_t)0xfff0000000000000, any_f64, unordered_f64);
     default: return -1;
     }
 }
 #undef LANES
+#undef INTEGER_LANES
 #endif

@@ -1,4 +1,5 @@
-/* Passes over lanes of one type. Included by pool_lanes.h with LANE, CODE, SUFFIX, LOWEST and perhaps FLOATING. */
+/* Passes over lanes of one type. Included by pool_lanes.h with LANE, CODE, BITS, SUFFIX, LOWEST and perhaps FLOATING; for
+ * x86, KIND and REGISTER name the intrinsics of AVX-512, and where MAXIMUM_256 and MAXIMUM_128 do, narrower ones of them. */
 
 #define NAME(stem) FASTPOOL_PASTE(stem, SUFFIX)
 #define VALUES NAME(vector)
@@ -8,26 +9,68 @@
 /* may_alias and element alignment: loads and stores at any lane */
 typedef LANE VALUES __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(LANE)), may_alias));
 typedef CODE CODES __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(CODE)), may_alias));
-#define SELECT(type, mask, yes, no) ((type)(((CODES)(yes) & (mask)) | ((CODES)(no) & ~(mask))))
-#define MASK(condition) ((CODES)(condition))
 #else
 typedef LANE VALUES;
 typedef CODE CODES;
-#define SELECT(type, mask, yes, no) ((mask) ? (yes) : (no))
-#define MASK(condition) ((CODES)-(CODES)(condition))
+#endif
+
+/* Comparisons make a MASK of lanes, by which SELECT and SELECT_CODES choose; LARGER is what GREATER would select. Left to
+ * itself the compiler finds neither the instructions for a maximum nor those that choose by a mask. */
+#if FASTPOOL_VECTORS && defined(__AVX512BW__)
+#define MASK FASTPOOL_PASTE(__mmask, FASTPOOL_PASTE(FASTPOOL_LANES_, BITS))
+#define MM512(operation, kind) FASTPOOL_PASTE(_mm512_##operation##_, kind)
+#define MM512_MASK(operation) FASTPOOL_PASTE(FASTPOOL_PASTE(_mm512_##operation##_, KIND), _mask)
+#define SELECT(mask, yes, no) ((VALUES)MM512(mask_blend, KIND)(mask, (REGISTER)(no), (REGISTER)(yes)))
+#define SELECT_CODES(mask, yes, no)                                                                              \
+    ((CODES)MM512(mask_blend, FASTPOOL_PASTE(epi, BITS))(mask, (__m512i)(no), (__m512i)(yes)))
+#define LARGER(later, earlier) ((VALUES)MM512(max, KIND)((REGISTER)(later), (REGISTER)(earlier)))
+#ifdef FLOATING
+#define COMPARE(a, b, how) MM512_MASK(cmp)((REGISTER)(a), (REGISTER)(b), how)
+#define GREATER(later, earlier) COMPARE(later, earlier, _CMP_GT_OQ)
+#define NOT_LESS_OR_EQUAL(later, earlier) COMPARE(later, earlier, _CMP_NLE_UQ)
+#define UNORDERED(a, b) COMPARE(a, b, _CMP_UNORD_Q)
+#else
+#define GREATER(later, earlier) MM512_MASK(cmpgt)((REGISTER)(later), (REGISTER)(earlier))
+#endif
+#else
+#if FASTPOOL_VECTORS
+#define MASK CODES
+#define AS_MASK(condition) ((CODES)(condition))
+#if defined(__AVX2__)
+#define CHOOSE(type, mask, yes, no) ((type)_mm256_blendv_epi8((__m256i)(no), (__m256i)(yes), (__m256i)(mask)))
+#else
+#define CHOOSE(type, mask, yes, no) ((type)(((CODES)(yes) & (mask)) | ((CODES)(no) & ~(mask))))
+#endif
+#else
+#define MASK CODE
+#define AS_MASK(condition) ((CODE)-(CODE)(condition))
+#define CHOOSE(type, mask, yes, no) ((mask) ? (yes) : (no))
+#endif
+#define SELECT(mask, yes, no) CHOOSE(VALUES, mask, yes, no)
+#define SELECT_CODES(mask, yes, no) CHOOSE(CODES, mask, yes, no)
+#define GREATER(later, earlier) AS_MASK((later) > (earlier))
+#define NOT_LESS_OR_EQUAL(later, earlier) (~AS_MASK((later) <= (earlier)))
+#define UNORDERED(a, b) (AS_MASK((a) != (a)) | AS_MASK((b) != (b)))
+#if defined(__AVX2__) && defined(MAXIMUM_256)
+#define LARGER(later, earlier) ((VALUES)FASTPOOL_PASTE(_mm256_max_, KIND)((MAXIMUM_256)(later), (MAXIMUM_256)(earlier)))
+#elif defined(__SSE2__) && defined(MAXIMUM_128)
+#define LARGER(later, earlier) ((VALUES)FASTPOOL_PASTE(_mm_max_, KIND)((MAXIMUM_128)(later), (MAXIMUM_128)(earlier)))
+#else
+#define LARGER(later, earlier) SELECT(GREATER(later, earlier), later, earlier)
+#endif
 #endif
 
 #ifdef FLOATING
 /* later > earlier, or later is NaN; and earlier is not NaN */
-#define WINS(later, earlier) (~MASK((later) <= (earlier)) & MASK((earlier) == (earlier)))
+#define WINS(later, earlier) (NOT_LESS_OR_EQUAL(later, earlier) & ~UNORDERED(earlier, earlier))
 #define SCALAR_WINS(later, earlier) (!((later) <= (earlier)) && (earlier) == (earlier))
 #define SAME(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
-#define SAME_LANES(values, one) ((one) == (one) ? MASK((values) == (one)) : MASK((values) != (values)))
+#define SAME_LANES(values, one) ((CODES)((one) == (one) ? (values) == (one) : (values) != (values)))
 #else
-#define WINS(later, earlier) MASK((later) > (earlier))
+#define WINS(later, earlier) GREATER(later, earlier)
 #define SCALAR_WINS(later, earlier) ((later) > (earlier))
 #define SAME(a, b) ((a) == (b))
-#define SAME_LANES(values, one) MASK((values) == (one))
+#define SAME_LANES(values, one) ((CODES)((values) == (one)))
 #endif
 
 enum { NAME(width) = sizeof(VALUES) / sizeof(LANE) };
@@ -38,10 +81,35 @@ static void NAME(fill)(void *values, void *codes, int64_t n) {
     if (codes) memset(codes, 0, (size_t)n * sizeof(CODE));
 }
 
-/* Lanes [i, i + unroll*width). Several vectors at a time: the latency of one chain of compare and blend hides behind the
- * others. */
+#ifdef FLOATING
+/* Whether any of n lanes is NaN. */
+static int NAME(unordered)(const void *lanes, int64_t n) {
+    const LANE *v = lanes;
+    int64_t i = 0;
+#if FASTPOOL_VECTORS
+    union {
+        MASK mask;
+        uint64_t words[sizeof(VALUES) / 8];
+    } found = {.words = {0}};
+    uint64_t any = 0;
+    for (; i + 2 * NAME(width) <= n; i += 2 * NAME(width)) {
+        const VALUES a = *(const VALUES *)(v + i), b = *(const VALUES *)(v + i + NAME(width));
+        found.mask |= UNORDERED(a, b);
+    }
+    for (int w = 0; w < (int)(sizeof(VALUES) / 8); w++) any |= found.words[w];
+    if (any) return 1;
+#endif
+    for (; i < n; i++) {
+        if (v[i] != v[i]) return 1;
+    }
+    return 0;
+}
+#endif
+
+/* Lanes [i, i + unroll*width). Several vectors at a time: the latency of one chain of compare and choice hides behind the
+ * others. `ordered`: no lane is NaN. */
 FASTPOOL_INLINE void NAME(values_step)(LANE *dst, const LANE *src, const LANE *seed, const int64_t *offset, const int taps,
-                                       int64_t i, const int unroll) {
+                                       int64_t i, const int ordered, const int unroll) {
     VALUES best[4];
     const LANE *first = seed ? seed + i : src + offset[0] + i;
     for (int u = 0; u < unroll; u++) best[u] = *(const VALUES *)(first + u * NAME(width));
@@ -49,25 +117,30 @@ FASTPOOL_INLINE void NAME(values_step)(LANE *dst, const LANE *src, const LANE *s
         const LANE *tap = src + offset[j] + i;
         for (int u = 0; u < unroll; u++) {
             VALUES value = *(const VALUES *)(tap + u * NAME(width));
+            if (ordered) {
+                best[u] = LARGER(value, best[u]);
+                continue;
+            }
             FASTPOOL_IN_REGISTER(value);
-            CODES wins = WINS(value, best[u]);
-            best[u] = SELECT(VALUES, wins, value, best[u]);
+            const MASK wins = WINS(value, best[u]);
+            best[u] = SELECT(wins, value, best[u]);
         }
     }
     for (int u = 0; u < unroll; u++) *(VALUES *)(dst + i + u * NAME(width)) = best[u];
 }
 
 FASTPOOL_INLINE void NAME(reduce_values)(LANE *dst, const LANE *src, const LANE *seed, const int64_t *offset,
-                                         const int taps, int64_t n) {
+                                         const int taps, int64_t n, const int ordered) {
     int64_t i = 0;
-    for (; i + 4 * NAME(width) <= n; i += 4 * NAME(width)) NAME(values_step)(dst, src, seed, offset, taps, i, 4);
-    for (; i < n; i += NAME(width)) NAME(values_step)(dst, src, seed, offset, taps, i, 1);
+    for (; i + 4 * NAME(width) <= n; i += 4 * NAME(width)) NAME(values_step)(dst, src, seed, offset, taps, i, ordered, 4);
+    for (; i < n; i += NAME(width)) NAME(values_step)(dst, src, seed, offset, taps, i, ordered, 1);
 }
 
 /* `coded`: the source has codes of its own, to which a tap's code is added; otherwise a tap's code is the whole code */
 FASTPOOL_INLINE void NAME(codes_step)(LANE *dst, CODE *dst_codes, const LANE *src, const CODE *src_codes,
                                       const LANE *seed, const CODE *seed_codes, const int64_t *offset,
-                                      const int64_t *code, const int taps, int64_t i, const int coded, const int unroll) {
+                                      const int64_t *code, const int taps, int64_t i, const int coded, const int ordered,
+                                      const int unroll) {
     VALUES best[2];
     CODES where[2];
     if (seed) {
@@ -92,9 +165,10 @@ FASTPOOL_INLINE void NAME(codes_step)(LANE *dst, CODE *dst_codes, const LANE *sr
             if (coded) there += *(const CODES *)(src_codes + offset[j] + i + u * NAME(width));
             FASTPOOL_IN_REGISTER(value);
             FASTPOOL_IN_REGISTER(there);
-            CODES wins = WINS(value, best[u]);
-            best[u] = SELECT(VALUES, wins, value, best[u]);
-            where[u] = SELECT(CODES, wins, there, where[u]);
+            MASK wins;
+            if (ordered) wins = GREATER(value, best[u]), best[u] = LARGER(value, best[u]);
+            else wins = WINS(value, best[u]), best[u] = SELECT(wins, value, best[u]);
+            where[u] = SELECT_CODES(wins, there, where[u]);
         }
     }
     for (int u = 0; u < unroll; u++) {
@@ -105,35 +179,56 @@ FASTPOOL_INLINE void NAME(codes_step)(LANE *dst, CODE *dst_codes, const LANE *sr
 
 FASTPOOL_INLINE void NAME(reduce_codes)(LANE *dst, CODE *dst_codes, const LANE *src, const CODE *src_codes,
                                         const LANE *seed, const CODE *seed_codes, const int64_t *offset,
-                                        const int64_t *code, const int taps, int64_t n, const int coded) {
+                                        const int64_t *code, const int taps, int64_t n, const int coded,
+                                        const int ordered) {
     int64_t i = 0;
     for (; i + 2 * NAME(width) <= n; i += 2 * NAME(width)) {
-        NAME(codes_step)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, i, coded, 2);
+        NAME(codes_step)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, i, coded, ordered, 2);
     }
-    for (; i < n; i += NAME(width)) NAME(codes_step)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, i, coded, 1);
+    for (; i < n; i += NAME(width)) {
+        NAME(codes_step)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, i, coded, ordered, 1);
+    }
 }
 
 /* The chains of two and three taps are unrolled at compile time. */
-static void NAME(reduce)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
-                         const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n) {
+FASTPOOL_INLINE void NAME(reduce_as)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
+                                     const void *seed_codes, const int64_t *offset, const int64_t *code, int taps,
+                                     int64_t n, const int ordered) {
     if (!dst_codes) {
-        if (seed) NAME(reduce_values)(dst, src, seed, offset, taps, n);
-        else if (taps == 2) NAME(reduce_values)(dst, src, NULL, offset, 2, n);
-        else if (taps == 3) NAME(reduce_values)(dst, src, NULL, offset, 3, n);
-        else NAME(reduce_values)(dst, src, NULL, offset, taps, n);
+        if (seed) NAME(reduce_values)(dst, src, seed, offset, taps, n, ordered);
+        else if (taps == 2) NAME(reduce_values)(dst, src, NULL, offset, 2, n, ordered);
+        else if (taps == 3) NAME(reduce_values)(dst, src, NULL, offset, 3, n, ordered);
+        else NAME(reduce_values)(dst, src, NULL, offset, taps, n, ordered);
     } else if (seed) {
-        if (src_codes) NAME(reduce_codes)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, n, 1);
-        else NAME(reduce_codes)(dst, dst_codes, src, NULL, seed, seed_codes, offset, code, taps, n, 0);
+        if (src_codes) {
+            NAME(reduce_codes)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, n, 1, ordered);
+        } else {
+            NAME(reduce_codes)(dst, dst_codes, src, NULL, seed, seed_codes, offset, code, taps, n, 0, ordered);
+        }
     } else if (src_codes) {
-        if (taps == 2) NAME(reduce_codes)(dst, dst_codes, src, src_codes, NULL, NULL, offset, code, 2, n, 1);
-        else if (taps == 3) NAME(reduce_codes)(dst, dst_codes, src, src_codes, NULL, NULL, offset, code, 3, n, 1);
-        else NAME(reduce_codes)(dst, dst_codes, src, src_codes, NULL, NULL, offset, code, taps, n, 1);
+        if (taps == 2) NAME(reduce_codes)(dst, dst_codes, src, src_codes, NULL, NULL, offset, code, 2, n, 1, ordered);
+        else if (taps == 3) NAME(reduce_codes)(dst, dst_codes, src, src_codes, NULL, NULL, offset, code, 3, n, 1, ordered);
+        else NAME(reduce_codes)(dst, dst_codes, src, src_codes, NULL, NULL, offset, code, taps, n, 1, ordered);
     } else {
-        if (taps == 2) NAME(reduce_codes)(dst, dst_codes, src, NULL, NULL, NULL, offset, code, 2, n, 0);
-        else if (taps == 3) NAME(reduce_codes)(dst, dst_codes, src, NULL, NULL, NULL, offset, code, 3, n, 0);
-        else NAME(reduce_codes)(dst, dst_codes, src, NULL, NULL, NULL, offset, code, taps, n, 0);
+        if (taps == 2) NAME(reduce_codes)(dst, dst_codes, src, NULL, NULL, NULL, offset, code, 2, n, 0, ordered);
+        else if (taps == 3) NAME(reduce_codes)(dst, dst_codes, src, NULL, NULL, NULL, offset, code, 3, n, 0, ordered);
+        else NAME(reduce_codes)(dst, dst_codes, src, NULL, NULL, NULL, offset, code, taps, n, 0, ordered);
     }
 }
+
+static void NAME(reduce)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
+                         const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n) {
+    NAME(reduce_as)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, n, 1);
+}
+#ifdef FLOATING
+static void NAME(reduce_any)(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
+                             const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n) {
+    NAME(reduce_as)(dst, dst_codes, src, src_codes, seed, seed_codes, offset, code, taps, n, 0);
+}
+#define REDUCE_ANY NAME(reduce_any)
+#else
+#define REDUCE_ANY NAME(reduce)
+#endif
 
 /* First the maximum of the run, lane by lane; its place is looked for only if it beats what the window had. */
 static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t position, int64_t n) {
@@ -147,13 +242,13 @@ static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t p
         for (i = 4 * NAME(width); i + 4 * NAME(width) <= n; i += 4 * NAME(width)) {
             for (int u = 0; u < 4; u++) {
                 VALUES next = *(const VALUES *)(v + i + u * NAME(width));
-                CODES wins = WINS(next, parallel[u]);
-                parallel[u] = SELECT(VALUES, wins, next, parallel[u]);
+                const MASK wins = WINS(next, parallel[u]);
+                parallel[u] = SELECT(wins, next, parallel[u]);
             }
         }
         for (int u = 1; u < 4; u++) {
-            CODES wins = WINS(parallel[u], parallel[0]);
-            parallel[0] = SELECT(VALUES, wins, parallel[u], parallel[0]);
+            const MASK wins = WINS(parallel[u], parallel[0]);
+            parallel[0] = SELECT(wins, parallel[u], parallel[0]);
         }
         memcpy(spilled, parallel, sizeof spilled);
         for (int l = 0; l < NAME(width); l++) {
@@ -205,7 +300,7 @@ static void NAME(windows)(void *dst, void *dst_codes, const void *src, int64_t r
                 for (int64_t r = 0; r < rows; r++) to[r * n + o] = from[r * src_pitch];
             }
         }
-        NAME(reduce)(dst, dst_codes, gathered, NULL, NULL, NULL, offset, tap_code, (int)most, rows * n);
+        REDUCE_ANY(dst, dst_codes, gathered, NULL, NULL, NULL, offset, tap_code, (int)most, rows * n);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -243,14 +338,30 @@ static void NAME(put)(void *values, void *codes, int64_t i, const void *value, i
 #undef NAME
 #undef VALUES
 #undef CODES
-#undef SELECT
 #undef MASK
+#undef MM512
+#undef MM512_MASK
+#undef COMPARE
+#undef AS_MASK
+#undef CHOOSE
+#undef SELECT
+#undef SELECT_CODES
+#undef GREATER
+#undef NOT_LESS_OR_EQUAL
+#undef UNORDERED
+#undef LARGER
 #undef WINS
 #undef SCALAR_WINS
 #undef SAME
 #undef SAME_LANES
+#undef REDUCE_ANY
 #undef LANE
 #undef CODE
 #undef SUFFIX
+#undef BITS
+#undef KIND
+#undef REGISTER
+#undef MAXIMUM_256
+#undef MAXIMUM_128
 #undef LOWEST
 #undef FLOATING

@@ -124,7 +124,11 @@ static void NAME(load)(void *lanes, int64_t pitch, int64_t row_pitch, const void
     const int64_t first = plan->start > 0 ? plan->start : 0;
     const int64_t bytes = plan->elements * (int64_t)sizeof(STORED);
     const STORED *x = input;
-    const int joint = high > low;
+    const int joint = high > low, filled = fastpool_is_padded_short(plan);
+    for (int p = 0; filled && p < plan->phases; p++) {
+        LANE_BITS *to = (LANE_BITS *)lanes + p * pitch;
+        for (int64_t i = 0; i < (rows - 1) * row_pitch + count; i++) to[i] = (LANE_BITS)lowest;
+    }
     if (joint) {
         if (stride == 1) SPLIT_ROWS(1)
         else if (stride == 2) SPLIT_ROWS(2)
@@ -137,14 +141,16 @@ static void NAME(load)(void *lanes, int64_t pitch, int64_t row_pitch, const void
         LANE_BITS *to = (LANE_BITS *)lanes + p * pitch;
         const STORED *from = x + plan->start + plan->residue[p];
         const int64_t inside = plan->inside[p], outside = plan->outside[p];
-        FILL_EDGE(0, inside)
+        if (!filled) {
+            FILL_EDGE(0, inside)
+            FILL_EDGE(outside, count)
+        }
         if (joint) {
             COPY_EDGE(inside, low)
             COPY_EDGE(high, outside)
         } else {
             COPY_EDGE(inside, outside)
         }
-        FILL_EDGE(outside, count)
     }
 }
 

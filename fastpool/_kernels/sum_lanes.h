@@ -96,9 +96,11 @@ static int fastpool_choose_sum_lanes(fastpool_lanes *lanes, int stored, int lane
     lanes->lane_bytes = lane_bytes[lane];
     lanes->lowest = 0;
     lanes->power = power_sf64;
+    lanes->unordered = NULL;
 #define SUM_LANES(suffix)                \
     lanes->fill = fill##suffix;          \
-    lanes->reduce = reduce##suffix;      \
+    lanes->reduce[0] = reduce##suffix;   \
+    lanes->reduce[1] = reduce##suffix;   \
     lanes->windows = windows##suffix;    \
     lanes->weave = weave##suffix;        \
     lanes->scan = scan##suffix;          \

@@ -6,15 +6,10 @@
 typedef void (*fastpool_load)(void *, int64_t, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, void *,
                               const fastpool_row *, int64_t, int64_t, int64_t);
 
-FASTPOOL_INLINE void fastpool_prefetch_taps(const char *row, int64_t row_bytes, int64_t tap_bytes, int64_t taps,
-                                            const fastpool_row *plan, int64_t element, int64_t ahead) {
-    /* rows that the outputs before have not read */
-    int64_t fresh = tap_bytes && row_bytes ? row_bytes / tap_bytes : 1;
-    if (fresh < 1) fresh = 1;
-    if (fresh > taps) fresh = taps;
-    for (int64_t t = taps - fresh; t < taps; t++) {
-        fastpool_prefetch(row + t * tap_bytes + plan->first * element + ahead, (plan->beyond - plan->first) * element);
-    }
+/* Taps of a row of sums that the rows before it have not read. */
+FASTPOOL_INLINE int64_t fastpool_fresh_taps(int64_t row_stride, int64_t tap_stride, int64_t taps) {
+    const int64_t fresh = tap_stride && row_stride ? row_stride / tap_stride : 1;
+    return fresh < 1 ? 1 : fresh > taps ? taps : fresh;
 }
 
 /* Sum of `taps` rows, converted to lanes. */
@@ -50,22 +45,23 @@ FASTPOOL_INLINE void fastpool_prefetch_taps(const char *row, int64_t row_bytes, 
     }
 
 #if FASTPOOL_SHUFFLES
-/* The same with the sums of some vectors kept in registers; the last vector of a row overlaps the one before. */
-#define ADD_STEP(lane, OPERATION, unroll)                                                                               \
+/* The same with the sums of some vectors, `beside` elements apart, kept in registers; the last vector of a row overlaps the
+ * one before. */
+#define ADD_STEP(type, OPERATION, unroll)                                                                               \
     {                                                                                                                   \
         values total[4];                                                                                                \
         for (int u = 0; u < unroll; u++) {                                                                              \
-            const values x = __builtin_convertvector(*(const elements *)(from + i + u * width), values);                \
+            const values x = __builtin_convertvector(*(const elements *)(from + i + u * beside), values);               \
             total[u] = OPERATION(x);                                                                                    \
         }                                                                                                               \
         for (int64_t t = 1; t < taps; t++) {                                                                            \
-            const elements *row = (const elements *)(from + t * tap_stride + i);                                        \
+            const type *row = from + t * tap_stride + i;                                                                \
             for (int u = 0; u < unroll; u++) {                                                                          \
-                const values x = __builtin_convertvector(row[u], values);                                               \
+                const values x = __builtin_convertvector(*(const elements *)(row + u * beside), values);                \
                 total[u] += OPERATION(x);                                                                               \
             }                                                                                                           \
         }                                                                                                               \
-        for (int u = 0; u < unroll; u++) *(values *)(sum + i + u * width) = total[u];                                   \
+        for (int u = 0; u < unroll; u++) *(values *)(sum + i + u * beside) = total[u];                                  \
     }
 #define DEFINE_VECTOR_ADD(suffix, type, lane, CONVERT, OPERATION)                                                       \
     FASTPOOL_INLINE void add_taps##suffix(lane *FASTPOOL_RESTRICT sum, const type *from, int64_t tap_stride, int64_t taps, \
@@ -78,11 +74,18 @@ FASTPOOL_INLINE void fastpool_prefetch_taps(const char *row, int64_t row_bytes, 
             return;                                                                                                     \
         }                                                                                                               \
         int64_t i = 0;                                                                                                  \
-        for (; i + 4 * width <= n; i += 4 * width) ADD_STEP(lane, OPERATION, 4)                                         \
-        for (; i + width <= n; i += width) ADD_STEP(lane, OPERATION, 1)                                                 \
+        for (; i + 4 * width <= n; i += 4 * width) {                                                                    \
+            const int64_t beside = width;                                                                               \
+            ADD_STEP(type, OPERATION, 4)                                                                                \
+        }                                                                                                               \
+        for (; i + width < n; i += 2 * width) {                                                                         \
+            const int64_t beside = i + 2 * width <= n ? width : n - width - i;                                          \
+            ADD_STEP(type, OPERATION, 2)                                                                                \
+        }                                                                                                               \
         if (i < n) {                                                                                                    \
+            const int64_t beside = 0;                                                                                   \
             i = n - width;                                                                                              \
-            ADD_STEP(lane, OPERATION, 1)                                                                                \
+            ADD_STEP(type, OPERATION, 1)                                                                                \
         }                                                                                                               \
     }
 typedef int64_t fastpool_double_bits __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(8), may_alias));
@@ -200,6 +203,11 @@ DEFINE_BY_2_INTEGER(_i16_s32, int16_t, uint32_t, int32_t, LOW_SIGNED, 16)
 #define by_2_i16_s32 NOT_BY_2
 #endif
 
+#define PREFETCH_FRESH(type)                                                                                            \
+    for (int64_t t = taps - fresh; t < taps; t++) {                                                                     \
+        fastpool_prefetch((const char *)(from + t * tap_stride) + ahead, n * (int64_t)sizeof(type));                    \
+    }
+
 /* Rows, or sums of `taps` rows each: at stride 1 straight to where they belong, otherwise by way of the scratch row,
  * unless BY_2 can do it. */
 #define DEFINE_LOAD(name, type, lane, per, lanes_suffix, CONVERT, BY_2, ...)                                            \
@@ -208,18 +216,30 @@ DEFINE_BY_2_INTEGER(_i16_s32, int16_t, uint32_t, int32_t, LOW_SIGNED, 16)
                      int64_t lowest, int64_t ahead) {                                                                   \
         const int64_t first = plan->first, n = plan->beyond - first;                                                    \
         const int64_t low = plan->low, high = plan->high;                                                               \
-        const int plain = plan->stride == 1 && plan->phases == 1, by_2 = plan->stride == 2 && high > low;               \
+        const int by_2 = plan->stride == 2 && high > low;                                                               \
+        const int64_t fresh = ahead ? fastpool_fresh_taps(row_stride, tap_stride, taps) : 0;                            \
         fastpool_row shifted = *plan;                                                                                   \
         (void)flip, (void)lowest;                                                                                       \
         shifted.start -= first;                                                                                         \
+        if (plan->stride == 1 && plan->phases == 1) {                                                                   \
+            const int64_t inside = plan->inside[0] * per, outside = plan->outside[0] * per, count = plan->count * per;  \
+            const int filled = fastpool_is_padded_short(plan);                                                          \
+            if (filled) memset(lanes, 0, (size_t)((rows - 1) * row_pitch * per + count) * sizeof(lane));                \
+            for (int64_t r = 0; r < rows; r++) {                                                                        \
+                const type *from = (const type *)input + r * row_stride + first;                                        \
+                lane *to = (lane *)lanes + r * row_pitch * per, *sum = to + inside;                                     \
+                PREFETCH_FRESH(type)                                                                                    \
+                __VA_ARGS__                                                                                             \
+                if (filled) continue;                                                                                   \
+                for (int64_t q = 0; q < inside; q++) to[q] = 0;                                                         \
+                for (int64_t q = outside; q < count; q++) to[q] = 0;                                                    \
+            }                                                                                                           \
+            return;                                                                                                     \
+        }                                                                                                               \
         for (int64_t r = 0; r < rows; r++) {                                                                            \
             const type *row = (const type *)input + r * row_stride, *from = row + first;                                \
-            lane *to = (lane *)lanes + r * row_pitch * per;                                                             \
-            lane *sum = plain ? to + plan->inside[0] * per : (lane *)scratch;                                           \
-            if (ahead) {                                                                                                \
-                fastpool_prefetch_taps((const char *)row, row_stride * (int64_t)sizeof(type),                           \
-                                       tap_stride * (int64_t)sizeof(type), taps, plan, sizeof(type), ahead);            \
-            }                                                                                                           \
+            lane *to = (lane *)lanes + r * row_pitch * per, *sum = scratch;                                             \
+            PREFETCH_FRESH(type)                                                                                        \
             if (plan->pairs) {                                                                                          \
                 const int done = BY_2(to + low, to + low, row + plan->start + 2 * low, tap_stride, taps, high - low, 1); \
                 for (int64_t q = 0; q < plan->count; q++) {                                                             \
@@ -254,12 +274,7 @@ DEFINE_BY_2_INTEGER(_i16_s32, int16_t, uint32_t, int32_t, LOW_SIGNED, 16)
                 continue;                                                                                               \
             }                                                                                                           \
             __VA_ARGS__                                                                                                 \
-            if (plain) {                                                                                                \
-                for (int64_t q = 0; q < plan->inside[0] * per; q++) to[q] = 0;                                          \
-                for (int64_t q = plan->outside[0] * per; q < plan->count * per; q++) to[q] = 0;                         \
-            } else {                                                                                                    \
-                split_row##lanes_suffix(to, pitch, scratch, &shifted);                                                  \
-            }                                                                                                           \
+            split_row##lanes_suffix(to, pitch, scratch, &shifted);                                                      \
         }                                                                                                               \
     }
 
