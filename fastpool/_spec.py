@@ -11,7 +11,7 @@ import numpy as np
 
 from ._canonical import Canonical, Level, canonical_form
 from ._geometry import Bounds, Geometry, Taps, Window
-from ._passes import Pass, Phases, Spread, needed_tiles, passes_of, phases_of, scans
+from ._passes import DIRECT_TAPS, Pass, Phases, Spread, needed_tiles, passes_of, phases_of, scans
 from ._tiles import CACHES, RESULT_ELEMENTS, Shape, choose_tiles, taps_along
 from .errors import GeometryError
 
@@ -25,10 +25,14 @@ ELEMENTS |= {"float16": 8, "bfloat16": 9, "float32": 10, "float64": 11}
 CONV_LANE_BYTES = (4, 4, 8, 8, 8, 8, 8, 8, 4, 4, 4, 8)
 SUM_S16, SUM_S32, SUM_S64, SUM_PAIR, SUM_F32, SUM_F64 = range(6)
 SUM_BYTES = (2, 4, 8, 16, 4, 8)
-# Elements and lanes whose neighbours can be added up while they are loaded.
-PAIRED = {(0, SUM_S16), (1, SUM_S16), (2, SUM_S32), (3, SUM_S32), (10, SUM_F32), (11, SUM_F64)}
+# Elements and lanes whose rows are loaded as sums of so many neighbours.
+JOINED_SUMS = {(0, SUM_S16): (2,), (1, SUM_S16): (2,), (2, SUM_S32): (2,), (3, SUM_S32): (2,)}
+JOINED_SUMS |= {(10, SUM_F32): (2, 4), (11, SUM_F64): (2, 4)}
 PLAIN, ABSOLUTE, SQUARE, ABSOLUTE_POWER, SIGNED_POWER = range(5)
 
+JOINED_STRIDES = (1, 2, 4)  # along rows, where maxima can be taken while a row is loaded
+JOINED_BYTES = 64  # of a row of results at least, so that it fills a vector
+JOINED_PARTS = 8  # whole windows to one that reaches over the ends of its row
 FOLD_TAPS = 8  # rows that are added while they are loaded
 FOLD_BOUNDED_TAPS = 16  # likewise, where windows are given by bounds
 WOVEN_PERIOD = 32  # strides up to this are woven from one run per phase
@@ -116,7 +120,7 @@ class ForwardSpec(NamedTuple):
     stage: int
     ahead: int
     fold: int
-    pairs: bool
+    joined: int
     sums: Sums | None
 
 
@@ -194,8 +198,28 @@ def maximum_spec(geometry: Geometry, kind: int, stored_bytes: int, flip: int, in
     codes = indices or kind == HALF
     lane_bytes, steps, table = choose_lanes(form, phases, stored_bytes, codes)
     shape = _shape_of(form, phases, lane_bytes, codes, fold=-1)
+    joined = 0 if codes else _joined_taps(form.levels[-1].window, stored_bytes)
+    shape = _joined(shape) if joined else shape
     result_bytes = stored_bytes + (8 if indices else 0)
-    return _spec(geometry, shape, kind, stored_bytes, result_bytes, flip, steps, table, {}, None)
+    return _spec(geometry, shape, kind, stored_bytes, result_bytes, flip, steps, table, {}, None, joined)
+
+
+def _joined_taps(window: Window | Bounds, lane_bytes: int) -> int:
+    """Taps of windows that are pooled while their rows are loaded, 0 where loading and pooling are apart.
+
+    Windows that reach over the ends of a row are pooled one by one, so they have to be few.
+    """
+    if not isinstance(window, Window) or window.dilation > 1 or window.stride not in JOINED_STRIDES:
+        return 0
+    if not 2 <= window.kernel <= DIRECT_TAPS or window.out * lane_bytes < JOINED_BYTES:
+        return 0
+    whole = (window.length + window.before - window.kernel) // window.stride + 1 - -(-window.before // window.stride)
+    return window.kernel if JOINED_PARTS * (window.out - whole) <= window.out else 0
+
+
+def _joined(shape: Shape) -> Shape:
+    """The shape of a call whose rows need nothing more once they are loaded."""
+    return shape._replace(phases=(*shape.phases[:-1], Phases((0,), (0,))), direct_leaf=True)
 
 
 def sum_spec(
@@ -219,12 +243,12 @@ def sum_spec(
         fold = pooled[-2] if few else -1
     shape = _shape_of(form, phases, SUM_BYTES[sums.lane], False, fold)
     leaf = form.levels[-1].window
-    pairs = isinstance(leaf, Window) and (leaf.kernel, leaf.stride, leaf.dilation) == (2, 2, 1)
-    pairs = pairs and power == PLAIN and (sums.stored, sums.lane) in PAIRED
-    if pairs:  # nothing is left to do once neighbours are added up
-        shape = shape._replace(phases=(*phases[:-1], Phases((0,), (0,))), direct_leaf=True)
+    joined = 0
+    if isinstance(leaf, Window) and leaf.kernel == leaf.stride and leaf.dilation == 1 and power == PLAIN:
+        joined = leaf.kernel if leaf.kernel in JOINED_SUMS.get((sums.stored, sums.lane), ()) else 0
+    shape = _joined(shape) if joined else shape
     steps = (0,) * len(form.levels)
-    return _spec(geometry, shape, 0, stored_bytes, result_bytes, power, steps, None, taps, sums, pairs)
+    return _spec(geometry, shape, 0, stored_bytes, result_bytes, power, steps, None, taps, sums, joined)
 
 
 def _shape_of(form: Canonical, phases: tuple[Phases | Spread, ...], lane_bytes: int, codes: bool, fold: int) -> Shape:
@@ -245,7 +269,7 @@ def _spec(
     table: tuple[int, ...] | None,
     taps: Divisors,
     sums: Sums | None,
-    pairs: bool = False,
+    joined: int = 0,
 ) -> ForwardSpec:
     form, phases, leaf, codes = shape.form, shape.phases, shape.leaf, shape.codes
     tiles = choose_tiles(shape)
@@ -347,7 +371,7 @@ def _spec(
     return ForwardSpec(
         form, inputs, outputs, kind, stored_bytes, shape.lane_bytes, flip, kind == HALF, codes,
         table, tuple(reversed(plans)), rows, pitch, shape.scan, steps[leaf], group, raw, scratch, result, stage, ahead,
-        shape.fold, pairs, sums,
+        shape.fold, joined, sums,
     )  # fmt: skip
 
 

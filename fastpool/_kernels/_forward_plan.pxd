@@ -14,7 +14,7 @@ cdef extern from "sum_lanes.h" nogil:
         int64_t elements
         int64_t low
         int64_t high
-        int pairs
+        int64_t joined
         int64_t first
         int64_t beyond
         const int64_t *residue
@@ -29,6 +29,8 @@ cdef extern from "sum_lanes.h" nogil:
         void (*fill)(void *, void *, int64_t) noexcept nogil
         void (*load)(void *, int64_t, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, void *,
                      const fastpool_row *, int64_t, int64_t, int64_t) noexcept nogil
+        void (*load_joined)(void *, int64_t, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, void *,
+                            const fastpool_row *, int64_t, int64_t, int64_t) noexcept nogil
         void (*reduce[2])(void *, void *, const void *, const void *, const void *, const void *, const int64_t *,
                        const int64_t *, int, int64_t) noexcept nogil
         int (*unordered)(const void *, int64_t) noexcept nogil
@@ -146,7 +148,7 @@ ctypedef struct Plan:
     # innermost level
     int64_t rows            # places of the level above whose rows are loaded at a time
     int64_t pitch           # lanes of a loaded row
-    bint pairs              # sums: rows are loaded as sums of two neighbours
+    int64_t joined          # > 0: rows are loaded as maxima (or sums) of so many neighbours
     bint scan               # long windows along rows are scanned, not passed over
     int64_t lead            # outputs whose window starts in the padding before the row
     int64_t *lead_shift

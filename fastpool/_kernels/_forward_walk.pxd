@@ -67,7 +67,7 @@ cdef inline void scan_row(
     cdef int64_t w, start, begin, end, chunk, where
     cdef int64_t[2] best    # room for any lane type
     stretch.phases = 1
-    stretch.pairs = False
+    stretch.joined = 0
     stretch.stride = 1
     stretch.residue = &zero
     stretch.inside = &zero
@@ -570,7 +570,7 @@ cdef inline void run_unit(
     tile.row.count = p.pitch
     tile.row.elements = min(p.pitch if level.period else tile.count[p.levels - 1] * level.stride, level.length)
     tile.row.residue = level.residue
-    tile.row.pairs = p.pairs
+    tile.row.joined = p.joined
     tile.row.inside = <int64_t *>at(work, p.row_plan_at)
     tile.row.outside = tile.row.inside + level.phases
     fastpool_plan_row(&tile.row, level.length)

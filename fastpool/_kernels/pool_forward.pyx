@@ -123,7 +123,9 @@ cdef class ForwardPlan:
         p.rows = spec.rows
         p.pitch = spec.pitch
         p.scan = spec.scan
-        p.pairs = spec.pairs
+        p.joined = spec.joined
+        if p.joined:
+            p.lanes.load = p.lanes.load_joined
         p.group = spec.group
         p.scan_code = spec.scan_code
         if spec.table is not None:

@@ -66,7 +66,7 @@ typedef struct {
     int64_t count;             /* places per phase */
     int64_t elements;          /* of a row that the tile reads, to be asked for ahead of time */
     int64_t low, high;         /* places that every phase of a stride up to 4 has inside the row, read in one go */
-    int pairs;                 /* sums: a place is the sum of two elements */
+    int64_t joined;            /* > 0: a place is the maximum (or sum) of so many elements; low and high: all of them inside */
     int64_t first, beyond;     /* elements of the row that are read */
     const int64_t *residue;
     int64_t *inside, *outside; /* per phase: places [inside, outside) lie in the row */
@@ -92,16 +92,16 @@ static void fastpool_plan_row(fastpool_row *plan, int64_t length) {
         }
     }
     if (plan->beyond == 0) plan->first = 0;
-    if (plan->pairs) {
-        /* places whose elements both lie in the row */
-        const int64_t first = plan->start;
-        plan->low = first < 0 ? (-first + 1) / 2 : 0;
-        plan->high = length > first ? (length - first) / 2 : 0;
+    if (plan->joined) {
+        const int64_t first = plan->start, k = plan->joined, end = first + s * (plan->count - 1) + k;
+        plan->low = first < 0 ? (-first + s - 1) / s : 0;
+        plan->high = length - first >= k ? (length - first - k) / s + 1 : 0;
         if (plan->low > plan->count) plan->low = plan->count;
         if (plan->high > plan->count) plan->high = plan->count;
         if (plan->high < plan->low) plan->high = plan->low;
         plan->first = first > 0 ? first : 0;
-        plan->beyond = first + 2 * plan->count < length ? first + 2 * plan->count : length;
+        plan->beyond = end < length ? end : length;
+        if (plan->first > plan->beyond) plan->first = plan->beyond;
         return;
     }
     if (s > 4 || plan->phases != s || plan->high < plan->low) plan->high = plan->low = 0;
@@ -122,11 +122,14 @@ typedef struct {
     /* n lanes of the value that never wins; its codes are 0 */
     void (*fill)(void *values, void *codes, int64_t n);
     /* rows into runs of lanes, one per phase and `pitch` lanes apart; rows are `row_pitch` lanes apart there, `row_stride`
-     * elements in the input; `ahead` bytes further on memory is asked for. Sums: every row is the sum of `taps` rows that
+     * elements in the input; `ahead` bytes further on memory is asked for. load_joined: windows of one run. Sums: every row is the sum of `taps` rows that
      * are `tap_stride` elements apart, with room for one in `scratch` */
     void (*load)(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride, int64_t rows,
                  int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan, int64_t flip, int64_t lowest,
                  int64_t ahead);
+    void (*load_joined)(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride, int64_t rows,
+                        int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan, int64_t flip,
+                        int64_t lowest, int64_t ahead);
     /* dst[i] = first maximum over taps j of src[i + offset[j]], after `seed[i]` where given; [0] where no lane is NaN */
     void (*reduce[2])(void *dst, void *dst_codes, const void *src, const void *src_codes, const void *seed,
                       const void *seed_codes, const int64_t *offset, const int64_t *code, int taps, int64_t n);
@@ -224,6 +227,28 @@ FASTPOOL_INLINE void fastpool_prefetch(const void *from, int64_t bytes) {
 #define FASTPOOL_LANES_64 2
 #endif
 
+/* Rows of vectors need shuffles across two of them; 8, 16, 32 and 64 bits. */
+#if FASTPOOL_VECTORS && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
+#define FASTPOOL_SHUFFLES 1
+#endif
+#endif
+#ifndef FASTPOOL_SHUFFLES
+#define FASTPOOL_SHUFFLES 0
+#endif
+#define FASTPOOL_EVEN_2 0, 2
+#define FASTPOOL_ODD_2 1, 3
+#define FASTPOOL_EVEN_4 0, 2, 4, 6
+#define FASTPOOL_ODD_4 1, 3, 5, 7
+#define FASTPOOL_EVEN_8 0, 2, 4, 6, 8, 10, 12, 14
+#define FASTPOOL_ODD_8 1, 3, 5, 7, 9, 11, 13, 15
+#define FASTPOOL_EVEN_16 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define FASTPOOL_ODD_16 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define FASTPOOL_EVEN_32 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62
+#define FASTPOOL_ODD_32 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63
+#define FASTPOOL_EVEN_64 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 64, 66, 68, 70, 72, 74, 76, 78, 80, 82, 84, 86, 88, 90, 92, 94, 96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118, 120, 122, 124, 126
+#define FASTPOOL_ODD_64 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63, 65, 67, 69, 71, 73, 75, 77, 79, 81, 83, 85, 87, 89, 91, 93, 95, 97, 99, 101, 103, 105, 107, 109, 111, 113, 115, 117, 119, 121, 123, 125, 127
+
 #define LANE int8_t
 #define CODE uint8_t
 #define BITS 8
@@ -287,28 +312,6 @@ FASTPOOL_INLINE void fastpool_prefetch(const void *from, int64_t bytes) {
 #define MAXIMUM_256 __m256d
 #define MAXIMUM_128 __m128d
 #include "pool_lanes_template.h"
-
-/* Rows of vectors need shuffles across two of them; 8, 16, 32 and 64 bits. */
-#if FASTPOOL_VECTORS && defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
-#define FASTPOOL_SHUFFLES 1
-#endif
-#endif
-#ifndef FASTPOOL_SHUFFLES
-#define FASTPOOL_SHUFFLES 0
-#endif
-#define FASTPOOL_EVEN_2 0, 2
-#define FASTPOOL_ODD_2 1, 3
-#define FASTPOOL_EVEN_4 0, 2, 4, 6
-#define FASTPOOL_ODD_4 1, 3, 5, 7
-#define FASTPOOL_EVEN_8 0, 2, 4, 6, 8, 10, 12, 14
-#define FASTPOOL_ODD_8 1, 3, 5, 7, 9, 11, 13, 15
-#define FASTPOOL_EVEN_16 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define FASTPOOL_ODD_16 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#define FASTPOOL_EVEN_32 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62
-#define FASTPOOL_ODD_32 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63
-#define FASTPOOL_EVEN_64 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 64, 66, 68, 70, 72, 74, 76, 78, 80, 82, 84, 86, 88, 90, 92, 94, 96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118, 120, 122, 124, 126
-#define FASTPOOL_ODD_64 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63, 65, 67, 69, 71, 73, 75, 77, 79, 81, 83, 85, 87, 89, 91, 93, 95, 97, 99, 101, 103, 105, 107, 109, 111, 113, 115, 117, 119, 121, 123, 125, 127
 
 #define FASTPOOL_INDEX_LANES (FASTPOOL_VECTOR_BYTES / 8)
 #if FASTPOOL_SHUFFLES
@@ -415,6 +418,7 @@ typedef int64_t fastpool_index_vector __attribute__((vector_size(FASTPOOL_VECTOR
         lanes->scan = scan_##lane;                                                                                     \
         lanes->settle = settle_##lane;                                                                                 \
         lanes->put = put_##lane;                                                                                       \
+        lanes->load_joined = joined_##lane;                                                                            \
         lanes->load = load_##rows;                                                                                     \
         lanes->finish = finish_##rows;                                                                                 \
         lanes->locate = locate_##rows;                                                                                 \

@@ -60,6 +60,18 @@ typedef CODE CODES;
 #endif
 #endif
 
+/* Whether a mask chooses any lane, and a mask of the lanes that are NaN in either of two vectors. */
+#if FASTPOOL_VECTORS && defined(__AVX512BW__)
+#define ANY(mask) ((mask) != 0)
+#else
+#define ANY(mask) NAME(any)(mask)
+#endif
+#ifdef FLOATING
+#define JOIN_NAN(mask, a, b) (mask) |= UNORDERED(a, b);
+#else
+#define JOIN_NAN(mask, a, b)
+#endif
+
 #ifdef FLOATING
 /* later > earlier, or later is NaN; and earlier is not NaN */
 #define WINS(later, earlier) (NOT_LESS_OR_EQUAL(later, earlier) & ~UNORDERED(earlier, earlier))
@@ -75,6 +87,18 @@ typedef CODE CODES;
 
 enum { NAME(width) = sizeof(VALUES) / sizeof(LANE) };
 
+#if FASTPOOL_VECTORS
+FASTPOOL_INLINE int NAME(any)(CODES mask) {
+    union {
+        CODES mask;
+        uint64_t words[sizeof(CODES) / 8];
+    } bits = {mask};
+    uint64_t any = 0;
+    for (int w = 0; w < (int)(sizeof(CODES) / 8); w++) any |= bits.words[w];
+    return any != 0;
+}
+#endif
+
 static void NAME(fill)(void *values, void *codes, int64_t n) {
     LANE *v = values;
     for (int64_t i = 0; i < n; i++) v[i] = LOWEST;
@@ -87,17 +111,12 @@ static int NAME(unordered)(const void *lanes, int64_t n) {
     const LANE *v = lanes;
     int64_t i = 0;
 #if FASTPOOL_VECTORS
-    union {
-        MASK mask;
-        uint64_t words[sizeof(VALUES) / 8];
-    } found = {.words = {0}};
-    uint64_t any = 0;
+    MASK nan = (MASK){0};
     for (; i + 2 * NAME(width) <= n; i += 2 * NAME(width)) {
         const VALUES a = *(const VALUES *)(v + i), b = *(const VALUES *)(v + i + NAME(width));
-        found.mask |= UNORDERED(a, b);
+        nan |= UNORDERED(a, b);
     }
-    for (int w = 0; w < (int)(sizeof(VALUES) / 8); w++) any |= found.words[w];
-    if (any) return 1;
+    if (ANY(nan)) return 1;
 #endif
     for (; i < n; i++) {
         if (v[i] != v[i]) return 1;
@@ -230,6 +249,106 @@ static void NAME(reduce_any)(void *dst, void *dst_codes, const void *src, const 
 #define REDUCE_ANY NAME(reduce)
 #endif
 
+/* Element bits to a lane. */
+FASTPOOL_INLINE LANE NAME(key)(LANE element, CODE flip) {
+    CODE bits;
+    memcpy(&bits, &element, sizeof bits);
+    bits ^= flip;
+    memcpy(&element, &bits, sizeof bits);
+    return element;
+}
+
+#if FASTPOOL_SHUFFLES
+/* n >= width whole windows of `taps` elements, `stride` apart, from a row of elements; 0 if `ordered` and some are NaN.
+ * Vectors of one phase hold a tap of every window; the last vector overlaps the one before. */
+FASTPOOL_INLINE int NAME(join)(LANE *to, const LANE *from, int64_t n, CODE flip, const int stride, const int taps,
+                               const int ordered) {
+    enum { W = NAME(width) };
+#define AT(place) ((VALUES)(*(const CODES *)(from + i * stride + (place)) ^ flip))
+#define EVEN(a, b) __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_EVEN_, FASTPOOL_PASTE(FASTPOOL_LANES_, BITS)))
+#define ODD(a, b) __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_ODD_, FASTPOOL_PASTE(FASTPOOL_LANES_, BITS)))
+    MASK nan = (MASK){0};
+    for (int64_t i = 0; i < n; i += W) {
+        if (i + W > n) i = n - W;
+        VALUES best = {0};
+        for (int j = 0; j < taps; j += stride) {
+            VALUES tap[4];
+            if (stride == 1) {
+                tap[0] = AT(j);
+            } else if (stride == 2) {
+                const VALUES a = AT(j), b = AT(j + W);
+                tap[0] = EVEN(a, b), tap[1] = ODD(a, b);
+            } else {
+                const VALUES a = AT(j), b = AT(j + W), c = AT(j + 2 * W), d = AT(j + 3 * W);
+                const VALUES even = EVEN(a, b), odd = ODD(a, b), even2 = EVEN(c, d), odd2 = ODD(c, d);
+                tap[0] = EVEN(even, even2), tap[1] = EVEN(odd, odd2), tap[2] = ODD(even, even2), tap[3] = ODD(odd, odd2);
+            }
+            for (int r = 0; r < stride && j + r < taps; r++) {
+                if (j + r == 0) {
+                    best = tap[0];
+                } else if (ordered) {
+                    JOIN_NAN(nan, tap[r], best)
+                    best = LARGER(tap[r], best);
+                } else {
+                    const MASK wins = WINS(tap[r], best);
+                    best = SELECT(wins, tap[r], best);
+                }
+            }
+        }
+        *(VALUES *)(to + i) = best;
+    }
+#undef AT
+#undef EVEN
+#undef ODD
+    return !ANY(nan);
+}
+
+FASTPOOL_INLINE int NAME(join_by)(LANE *to, const LANE *from, int64_t n, CODE flip, int64_t stride, int64_t taps,
+                                  const int ordered) {
+#define JOIN(s, k) \
+    if (stride == s && taps == k) return NAME(join)(to, from, n, flip, s, k, ordered);
+    JOIN(1, 2) JOIN(1, 3) JOIN(2, 2) JOIN(2, 3) JOIN(4, 4)
+#undef JOIN
+    if (stride == 1) return NAME(join)(to, from, n, flip, 1, (int)taps, ordered);
+    if (stride == 2) return NAME(join)(to, from, n, flip, 2, (int)taps, ordered);
+    return NAME(join)(to, from, n, flip, 4, (int)taps, ordered);
+}
+#endif
+
+/* Rows of elements to rows of maxima: windows at stride 1, 2 or 4 that lie side by side or overlap. */
+static void NAME(joined)(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride,
+                         int64_t rows, int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan,
+                         int64_t flip, int64_t lowest, int64_t ahead) {
+    const int64_t stride = plan->stride, k = plan->joined, bytes = (plan->beyond - plan->first) * (int64_t)sizeof(LANE);
+    (void)pitch, (void)taps, (void)tap_stride, (void)scratch, (void)lowest;
+    for (int64_t r = 0; r < rows; r++) {
+        const LANE *row = (const LANE *)input + r * row_stride;
+        LANE *to = (LANE *)lanes + r * row_pitch;
+        int64_t low = plan->count, high = plan->count;
+        if (ahead) fastpool_prefetch((const char *)(row + plan->first) + ahead, bytes);
+#if FASTPOOL_SHUFFLES
+        if (plan->high - plan->low >= NAME(width)) {
+            low = plan->low, high = plan->high;
+            const LANE *from = row + plan->start + low * stride;
+            if (!NAME(join_by)(to + low, from, high - low, (CODE)flip, stride, k, 1)) {
+                NAME(join_by)(to + low, from, high - low, (CODE)flip, stride, k, 0);
+            }
+        }
+#endif
+        for (int64_t q = 0; q < plan->count; q++) {
+            if (q == low) q = high;
+            if (q == plan->count) break;
+            LANE best = LOWEST;
+            int64_t e = plan->start + q * stride, end = e + k < plan->beyond ? e + k : plan->beyond;
+            for (e = e > plan->first ? e : plan->first; e < end; e++) {
+                const LANE next = NAME(key)(row[e], (CODE)flip);
+                if (SCALAR_WINS(next, best)) best = next;
+            }
+            to[q] = best;
+        }
+    }
+}
+
 /* First the maximum of the run, lane by lane; its place is looked for only if it beats what the window had. */
 static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t position, int64_t n) {
     const LANE *v = lanes;
@@ -262,17 +381,12 @@ static void NAME(scan)(void *value, int64_t *where, const void *lanes, int64_t p
         i = 0;
 #if FASTPOOL_VECTORS
         for (; i + 4 * NAME(width) <= n; i += 4 * NAME(width)) {
-            union {
-                CODES lanes;
-                uint64_t words[sizeof(CODES) / 8];
-            } found = {{0}};
-            uint64_t any = 0;
+            CODES found = {0};
             for (int u = 0; u < 4; u++) {
                 const VALUES next = *(const VALUES *)(v + i + u * NAME(width));
-                found.lanes |= SAME_LANES(next, best);
+                found |= SAME_LANES(next, best);
             }
-            for (int w = 0; w < (int)(sizeof(CODES) / 8); w++) any |= found.words[w];
-            if (any) break;
+            if (NAME(any)(found)) break;
         }
 #endif
         for (; !SAME(v[i], best); i++) {
@@ -355,6 +469,8 @@ static void NAME(put)(void *values, void *codes, int64_t i, const void *value, i
 #undef SAME
 #undef SAME_LANES
 #undef REDUCE_ANY
+#undef ANY
+#undef JOIN_NAN
 #undef LANE
 #undef CODE
 #undef SUFFIX

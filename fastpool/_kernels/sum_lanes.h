@@ -84,7 +84,7 @@ static int fastpool_choose_sum_lanes(fastpool_lanes *lanes, int stored, int lane
     };
     static const int lane_bytes[] = {2, 4, 8, 16, 4, 8};
     if (stored < 0 || stored >= 12 || lane < 0 || lane >= 6 || result < 0 || result >= 12) return -1;
-    lanes->load = loads[lane][stored];
+    lanes->load = lanes->load_joined = loads[lane][stored];
     lanes->finish = finishes[lane][result];
     if (lane == FASTPOOL_SUM_F32 && result == FASTPOOL_F32) lanes->finish = finish_same_sf32;
     if (lane == FASTPOOL_SUM_F64 && result == FASTPOOL_F64) lanes->finish = finish_same_sf64;

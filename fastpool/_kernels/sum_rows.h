@@ -120,8 +120,8 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
     }
 }
 
-/* Stride 2, which halves images and volumes: rows are added up and split into even and odd elements in one go; or added
- * up in `pairs`, where windows are two elements wide and nothing else is left to do. */
+/* Stride 2, which halves images and volumes: rows are added up and split into even and odd elements in one go; or, `joined`,
+ * windows of 2 or 4 neighbours are added up too, and nothing else is left to do. */
 #if FASTPOOL_SHUFFLES
 #define BY_2_START(type, lane)                                                                                          \
     enum { width = FASTPOOL_VECTOR_BYTES / sizeof(lane) };                                                              \
@@ -135,11 +135,29 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
     return 1;
 #define BY_2_HEAD(suffix, type, lane)                                                                                   \
     FASTPOOL_INLINE int by_2##suffix(lane *even, lane *odd, const type *from, int64_t tap_stride, int64_t taps, int64_t n, \
-                                     const int pairs)
+                                     const int joined)
 
 /* Floats are added first, then shuffled. */
 #define DEFINE_BY_2_FLOAT(suffix, lane, LANES)                                                                          \
+    static int join_4##suffix(lane *to, const lane *from, int64_t tap_stride, int64_t taps, int64_t n) {                \
+        BY_2_START(lane, lane)                                                                                          \
+        values part[4], pair[2];                                                                                        \
+        row += 2 * i;                                                                                                   \
+        for (int v = 0; v < 4; v++) part[v] = *(const values *)(row + v * width);                                       \
+        for (int64_t t = 1; t < taps; t++) {                                                                            \
+            row += tap_stride;                                                                                          \
+            for (int v = 0; v < 4; v++) part[v] += *(const values *)(row + v * width);                                  \
+        }                                                                                                               \
+        for (int v = 0; v < 2; v++) {                                                                                   \
+            pair[v] = __builtin_shufflevector(part[2 * v], part[2 * v + 1], FASTPOOL_PASTE(FASTPOOL_EVEN_, LANES)) +    \
+                      __builtin_shufflevector(part[2 * v], part[2 * v + 1], FASTPOOL_PASTE(FASTPOOL_ODD_, LANES));      \
+        }                                                                                                               \
+        *(values *)(to + i) = __builtin_shufflevector(pair[0], pair[1], FASTPOOL_PASTE(FASTPOOL_EVEN_, LANES)) +        \
+                              __builtin_shufflevector(pair[0], pair[1], FASTPOOL_PASTE(FASTPOOL_ODD_, LANES));          \
+        BY_2_END                                                                                                        \
+    }                                                                                                                   \
     BY_2_HEAD(suffix, lane, lane) {                                                                                     \
+        if (joined == 4) return join_4##suffix(even, from, tap_stride, taps, n);                                        \
         BY_2_START(lane, lane)                                                                                          \
         values a = *(const values *)row, b = *(const values *)(row + width);                                            \
         for (int64_t t = 1; t < taps; t++) {                                                                            \
@@ -148,7 +166,7 @@ FASTPOOL_INLINE void split_row_pair(void *lanes, int64_t pitch, const void *row,
         }                                                                                                               \
         const values even_ones = __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_EVEN_, LANES));                  \
         const values odd_ones = __builtin_shufflevector(a, b, FASTPOOL_PASTE(FASTPOOL_ODD_, LANES));                    \
-        if (pairs) {                                                                                                    \
+        if (joined) {                                                                                                   \
             *(values *)(even + i) = even_ones + odd_ones;                                                               \
         } else {                                                                                                        \
             *(values *)(even + i) = even_ones;                                                                          \
@@ -163,6 +181,7 @@ DEFINE_BY_2_FLOAT(_f64_sf64, double, FASTPOOL_LANES_64)
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define DEFINE_BY_2_INTEGER(suffix, type, lane, word, LOW, shift)                                                       \
     BY_2_HEAD(suffix, type, lane) {                                                                                     \
+        if (joined == 4) return 0;                                                                                      \
         BY_2_START(type, lane)                                                                                          \
         typedef word words __attribute__((vector_size(FASTPOOL_VECTOR_BYTES), aligned(sizeof(type)), may_alias));       \
         words x = *(const words *)row;                                                                                  \
@@ -172,7 +191,7 @@ DEFINE_BY_2_FLOAT(_f64_sf64, double, FASTPOOL_LANES_64)
             x = *(const words *)row;                                                                                    \
             a += (values)LOW(x, shift), b += (values)(x >> shift);                                                      \
         }                                                                                                               \
-        if (pairs) {                                                                                                    \
+        if (joined) {                                                                                                   \
             *(values *)(even + i) = a + b;                                                                              \
         } else {                                                                                                        \
             *(values *)(even + i) = a;                                                                                  \
@@ -191,7 +210,7 @@ DEFINE_BY_2_INTEGER(_i16_s32, int16_t, uint32_t, int32_t, LOW_SIGNED, 16)
 #endif
 
 /* No fast way: the row goes by way of the scratch row. */
-#define NOT_BY_2(even, odd, from, tap_stride, taps, n, pairs) 0
+#define NOT_BY_2(even, odd, from, tap_stride, taps, n, joined) 0
 #if !FASTPOOL_SHUFFLES
 #define by_2_f32_sf32 NOT_BY_2
 #define by_2_f64_sf64 NOT_BY_2
@@ -240,19 +259,21 @@ DEFINE_BY_2_INTEGER(_i16_s32, int16_t, uint32_t, int32_t, LOW_SIGNED, 16)
             const type *row = (const type *)input + r * row_stride, *from = row + first;                                \
             lane *to = (lane *)lanes + r * row_pitch * per, *sum = scratch;                                             \
             PREFETCH_FRESH(type)                                                                                        \
-            if (plan->pairs) {                                                                                          \
-                const int done = BY_2(to + low, to + low, row + plan->start + 2 * low, tap_stride, taps, high - low, 1); \
+            if (plan->joined) {                                                                                         \
+                const int64_t k = plan->joined;                                                                         \
+                const type *x = row + plan->start;                                                                      \
+                const int done = BY_2(to + low, to + low, x + k * low, tap_stride, taps, high - low, (int)k);           \
                 for (int64_t q = 0; q < plan->count; q++) {                                                             \
-                    lane total = 0;                                                                                     \
+                    lane column[4] = {0};                                                                               \
                     if (done && q == low) q = high;                                                                     \
                     if (q == plan->count) break;                                                                        \
-                    for (int64_t e = plan->start + 2 * q; e < plan->start + 2 * q + 2; e++) {                           \
-                        if (e < first || e >= plan->beyond) continue;                                                   \
-                        lane column = (lane)CONVERT(row[e]);                                                            \
-                        for (int64_t t = 1; t < taps; t++) column += (lane)CONVERT(row[e + t * tap_stride]);            \
-                        total += column;                                                                                \
+                    for (int64_t e = k * q; e < k * q + k; e++) {                                                       \
+                        if (x + e < from || x + e >= row + plan->beyond) continue;                                      \
+                        column[e - k * q] = (lane)CONVERT(x[e]);                                                        \
+                        for (int64_t t = 1; t < taps; t++) column[e - k * q] += (lane)CONVERT(x[e + t * tap_stride]);   \
                     }                                                                                                   \
-                    to[q] = total;                                                                                      \
+                    to[q] = column[0] + column[1];                                                                      \
+                    if (k == 4) to[q] += column[2] + column[3];                                                         \
                 }                                                                                                       \
                 continue;                                                                                               \
             }                                                                                                           \
@@ -374,7 +395,7 @@ DEFINE_LOAD(load_f64_plain, double, double, 1, _sf64, AS_IT_IS, by_2_f64_sf64, a
 static void load_f32_as_it_is(void *lanes, int64_t pitch, int64_t row_pitch, const void *input, int64_t row_stride,
                               int64_t rows, int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan,
                               int64_t flip, int64_t lowest, int64_t ahead) {
-    const fastpool_load load = taps == 1 && !plan->pairs ? load_32_32 : load_f32_sf32;
+    const fastpool_load load = taps == 1 && !plan->joined ? load_32_32 : load_f32_sf32;
     load(lanes, pitch, row_pitch, input, row_stride, rows, taps, tap_stride, scratch, plan, 0, lowest, ahead);
     (void)flip;
 }
@@ -382,7 +403,7 @@ static void load_f64_as_it_is(void *lanes, int64_t pitch, int64_t row_pitch, con
                               int64_t rows, int64_t taps, int64_t tap_stride, void *scratch, const fastpool_row *plan,
                               int64_t flip, int64_t lowest, int64_t ahead) {
     const int plain = flip != FASTPOOL_SQUARE && flip != FASTPOOL_ABSOLUTE;
-    const fastpool_load load = !plain ? load_f64_sf64 : taps == 1 && !plan->pairs ? load_64_64 : load_f64_plain;
+    const fastpool_load load = !plain ? load_f64_sf64 : taps == 1 && !plan->joined ? load_64_64 : load_f64_plain;
     load(lanes, pitch, row_pitch, input, row_stride, rows, taps, tap_stride, scratch, plan, plain ? 0 : flip, lowest,
          ahead);
 }
