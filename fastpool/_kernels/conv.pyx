@@ -51,6 +51,7 @@ cdef enum:
     DEPTH = 256         # rows of the product that it gathers at a time
     ALIGNMENT = 64      # bytes
     TURNED = 16         # rows of a gradient that are turned at a time
+    FEW_WEIGHTS = 1 << 14   # are packed by one thread: waking another would take as long
     FEW = 4             # filters of a group for which the weight gradient may have lanes along positions
 
 MOST_DIMENSIONS = MOST_AXES
@@ -905,7 +906,7 @@ cdef class ConvPlan:
         cdef Plan *p = &self.p
         cdef int64_t lane = p.lanes.lane_bytes
         cdef int64_t step = self.workspace_bytes
-        cdef int64_t i, b, pieces
+        cdef int64_t i, b, pieces, chunk
         cdef const uint8_t *from_ = &x[0] if x.shape[0] else NULL
         cdef const uint8_t *weights = &weight[0] if weight.shape[0] else NULL
         cdef uint8_t *to
@@ -915,6 +916,7 @@ cdef class ConvPlan:
         if self.gradient:
             raise ValueError("a plan of a gradient by the weight")
         threads = <int>max(1, min(threads, p.units))
+        chunk = max(1, p.units // (16 * threads))   # taking a unit costs as much as a small one takes
         if (
             x.shape[0] < self.input_elements * p.lanes.stored_bytes
             or weight.shape[0] < self.weight_elements * p.lanes.stored_bytes
@@ -939,18 +941,20 @@ cdef class ConvPlan:
                         &bias[(i // p.blocks * p.outputs + p.block_first[b]) * p.lanes.stored_bytes],
                         min(p.block_rows[b], p.outputs - p.block_first[b]), 1,
                     )
+            if threads == 1 or p.groups * p.packed_group <= FEW_WEIGHTS:
+                for i in range(pieces):
+                    pack_block(p, i // p.blocks // p.roles, i // p.blocks % p.roles, i % p.blocks, weights, filters)
+                pieces = 0
         if threads > 1:
             for i in prange(pieces, nogil=True, num_threads=threads, schedule="static"):
                 pack_block(p, i // p.blocks // p.roles, i // p.blocks % p.roles, i % p.blocks, weights, filters)
-            for i in prange(p.units, nogil=True, num_threads=threads, schedule="dynamic"):
+            for i in prange(p.units, nogil=True, num_threads=threads, schedule="dynamic", chunksize=chunk):
                 if p.direct:
                     direct_unit(p, i, from_, filters, seeds, to, room + threadid() * step)
                 else:
                     gemm_unit(p, i, from_, filters, seeds, to, room + threadid() * step)
         else:
             with nogil:
-                for i in range(pieces):
-                    pack_block(p, i // p.blocks // p.roles, i // p.blocks % p.roles, i % p.blocks, weights, filters)
                 for i in range(p.units):
                     if p.direct:
                         direct_unit(p, i, from_, filters, seeds, to, room)
@@ -962,11 +966,12 @@ cdef class ConvPlan:
         """Write the gradient by the weight, from the input and the gradient by the outputs."""
         cdef Plan *p = &self.p
         cdef int64_t step = self.workspace_bytes
-        cdef int64_t i
+        cdef int64_t i, chunk
         cdef uint8_t *room
         if not self.gradient:
             raise ValueError("not a plan of a gradient by the weight")
         threads = <int>max(1, min(threads, p.units))
+        chunk = max(1, p.units // (16 * threads))
         if (
             x.shape[0] < self.input_elements * p.lanes.stored_bytes
             or grad.shape[0] < self.output_elements * p.lanes.stored_bytes
@@ -976,7 +981,7 @@ cdef class ConvPlan:
             raise ValueError("the arrays are smaller than the plan needs")
         room = aligned(&work[0])
         if threads > 1:
-            for i in prange(p.units, nogil=True, num_threads=threads, schedule="dynamic"):
+            for i in prange(p.units, nogil=True, num_threads=threads, schedule="dynamic", chunksize=chunk):
                 if p.direct:
                     tile_unit(p, i, self.row_step, &x[0], &grad[0], &result[0], room + threadid() * step)
                 else:

@@ -162,7 +162,7 @@ def unfold(const uint8_t[::1] x, uint8_t[::1] columns, int element, const int64_
            int64_t step, int threads):
     """Write the element under every tap of every window, 0 on padding: a row per tap, a column per window."""
     cdef Windows w
-    cdef int64_t i
+    cdef int64_t i, chunk
     fill_in(&w, element, axes, step)
     w.slabs = (w.axis[0].out + step - 1) // step
     if planes < 1 or (
@@ -170,7 +170,8 @@ def unfold(const uint8_t[::1] x, uint8_t[::1] columns, int element, const int64_
     ):
         raise ValueError("the arrays are smaller than the windows need")
     if threads > 1:
-        for i in prange(planes * w.slabs, nogil=True, num_threads=threads, schedule="dynamic"):
+        chunk = max(1, planes * w.slabs // (16 * threads))  # taking a unit costs as much as a small one takes
+        for i in prange(planes * w.slabs, nogil=True, num_threads=threads, schedule="dynamic", chunksize=chunk):
             unfold_slab(&w, i, &x[0], &columns[0])
     else:
         with nogil:
@@ -229,7 +230,7 @@ def fold(const uint8_t[::1] columns, uint8_t[::1] result, int element, const int
     `work` holds a slab of float32 sums per thread where elements are float16 or bfloat16, and may be empty elsewhere.
     """
     cdef Windows w
-    cdef int64_t i
+    cdef int64_t i, chunk
     cdef int64_t room = 0
     cdef uint8_t *sums = NULL
     fill_in(&w, element, axes, step)
@@ -246,7 +247,8 @@ def fold(const uint8_t[::1] columns, uint8_t[::1] result, int element, const int
     if work.shape[0]:
         sums = &work[0]
     if threads > 1:
-        for i in prange(planes * w.slabs, nogil=True, num_threads=threads, schedule="dynamic"):
+        chunk = max(1, planes * w.slabs // (16 * threads))  # taking a unit costs as much as a small one takes
+        for i in prange(planes * w.slabs, nogil=True, num_threads=threads, schedule="dynamic", chunksize=chunk):
             fold_slab(&w, i, &columns[0], &result[0], sums + threadid() * room)
     else:
         with nogil:
