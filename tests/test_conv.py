@@ -404,5 +404,21 @@ def test_every_number_of_filters_and_outputs(inputs, taps, outputs, filters):
             np.testing.assert_array_equal(found, np.einsum("nctk,fck->nft", windows, weight))
 
 
+@given(st.sampled_from((3, 5, 7, 9)), st.integers(1, 3), st.integers(17, 80), st.integers(4, 9), st.integers(1, 3))
+@settings(max_examples=60)
+def test_one_filter_on_wide_rows(tall, wide, columns, rows, inputs):
+    """Rows of outputs that share what they load: the same sums in the same order, forwards and backwards."""
+    rng = np.random.default_rng(columns)
+    kernel, padding = (2, tall, wide), (0, tall // 2, 0)
+    for dtype in ("float32", "float64", "int32"):
+        x = rng.integers(-99, 99, (2, 2 * inputs, 3, rows, columns)).astype(dtype)
+        weight = (rng.integers(-99, 99, (2, inputs, *kernel)) / (3 if dtype != "int32" else 1)).astype(dtype)
+        found = fp.conv(x, weight, padding=padding, groups=2, algorithm="direct")
+        assert_same_bits(found, fp.conv(x, weight, padding=padding, groups=2, algorithm="gemm"))
+        turned = np.ascontiguousarray(weight[:, :1])
+        found = fp.conv_transpose(x[:, :2], turned, padding=padding, groups=2, algorithm="direct")
+        assert_same_bits(found, fp.conv_transpose(x[:, :2], turned, padding=padding, groups=2, algorithm="gemm"))
+
+
 if __name__ == "__main__":
     print(json.dumps(digests()))

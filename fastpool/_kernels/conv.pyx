@@ -36,6 +36,8 @@ cdef extern from "conv_lanes.h" nogil:
         void (*store_rows)(void *, int64_t, const void *, int64_t, int64_t, int64_t, int64_t) noexcept nogil
         void (*multiply)(const void *, const void *, const int32_t *, int64_t, void *, int64_t, const void *, int,
                          int64_t) noexcept nogil
+        void (*rows)(const void *, const void *, const int32_t *, int64_t, int64_t, int64_t, int64_t, void *,
+                     const void *, int64_t, int64_t) noexcept nogil
         void (*outer)(const void *, const int32_t *, int64_t, int64_t, const int32_t *, const void *, int64_t, void *,
                       int64_t, int, int64_t) noexcept nogil
         void (*dot)(const void *, int64_t, int64_t, const void *, const int32_t *, int64_t, int64_t, const int32_t *,
@@ -55,6 +57,7 @@ cdef enum:
     FEW = 4             # filters of a group for which the weight gradient may have lanes along positions
 
 MOST_DIMENSIONS = MOST_AXES
+SHARED_HEIGHTS = (7, 5, 3)      # as in conv_lanes.h
 
 
 ctypedef struct Axis:
@@ -82,6 +85,9 @@ ctypedef struct Role:
     int64_t *weight                 # per tap: place in the kernel
     int64_t *shift                  # per tap and axis: input element of output 0
     int32_t *offset                 # direct, per channel and tap: lane of output 0 in the tile
+    int64_t tall                    # > 0: so many taps along the second axis from the end, `wide` along the last, for
+    int64_t wide                    # which a row of outputs reads what the one before it does, a row (`step`) on
+    int64_t step
 
 
 ctypedef struct Plan:
@@ -324,13 +330,45 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
                 for a in range(outer):
                     source += place[a] * p.axis[a].pitch
                     to += place[a] * role.output_stride[a]
-                p.lanes.multiply(weights, work + source * lane, role.offset, role.depth, scratch, pitch,
-                                 seeds + p.block_at[b] * lane, <int>p.block_rows[b], vectors)
+                if shares_rows(p, role, count):
+                    multiply_rows(p, role, count, weights, work + source * lane, scratch, seeds)
+                else:
+                    p.lanes.multiply(weights, work + source * lane, role.offset, role.depth, scratch, pitch,
+                                     seeds + p.block_at[b] * lane, <int>p.block_rows[b], vectors)
                 for row in range(filters):
                     put_run(p, role, count, outer, y + (to + row * p.output_channel) * result,
                             scratch + row * pitch * lane)
                 if not advance(place, count, 0, outer):
                     break
+
+
+cdef inline bint shares_rows(const Plan *p, const Role *role, const int64_t *count) noexcept nogil:
+    """Whether the outputs of a run are better computed four rows at a time: where these fill their vectors."""
+    cdef int leaf = p.axes - 1
+    return (role.tall and count[leaf - 1] >= 4 and count[leaf] > p.lanes.lanes
+            and 4 * rounded_up(count[leaf], p.lanes.lanes) <= 5 * p.axis[leaf - 1].pitch)
+
+
+cdef inline void multiply_rows(const Plan *p, const Role *role, const int64_t *count, const uint8_t *weights,
+                               const uint8_t *tile, uint8_t *run, const uint8_t *seed) noexcept nogil:
+    """The outputs of a run of one filter, by rows that share what they load."""
+    cdef int leaf = p.axes - 1
+    cdef int outer = p.axes - <int>p.flat
+    cdef int64_t place[MOST_AXES]
+    cdef int64_t at
+    cdef int a
+    for a in range(outer, leaf - 1):
+        place[a] = 0
+    while True:
+        at = 0
+        for a in range(outer, leaf - 1):
+            at += place[a] * p.axis[a].pitch
+        at *= p.lanes.lane_bytes
+        p.lanes.rows(weights, tile + at, role.offset, role.depth // (role.tall * role.wide), role.tall, role.wide,
+                     role.step, run + at, seed, count[leaf - 1],
+                     (count[leaf] + p.lanes.lanes - 1) // p.lanes.lanes)
+        if not advance(place, count, outer, leaf - 1):
+            break
 
 
 cdef inline void put_run(const Plan *p, const Role *role, const int64_t *count, int outer, uint8_t *y,
@@ -848,12 +886,28 @@ cdef class ConvPlan:
             whole = np.arange(p.inputs)[:, None] * p.channel_pitch + np.array(offsets, np.int64)
             # and some more, for blocks with more rows than are left
             role.offset = <int32_t *>self.table(np.pad(whole.astype(np.int32).reshape(-1), (0, FASTPOOL_MOST_ROWS)))
+            if p.lanes.rows != NULL and p.outputs == 1 and p.flat >= 2 and role.depth:
+                self.share_rows(role, np.array(offsets, np.int64))
         p.run = 1
         for a in range(p.axes - p.flat, p.axes):
             p.run += (p.axis[a].tile - 1) * p.axis[a].pitch
         p.scratch_at = rounded_up((p.channel_pitch * p.inputs + p.run + p.lanes.lanes) * lane, ALIGNMENT)
         p.workspace = p.scratch_at + FASTPOOL_MOST_ROWS * rounded_up(p.run, p.lanes.lanes) * lane
         p.units = p.groups * p.tiles * p.parts
+        return 0
+
+    cdef int share_rows(self, Role *role, offsets) except -1:
+        """Find out whether the taps of one row of outputs are those of the one before, a row of lanes on."""
+        cdef Plan *p = &self.p
+        pitch = p.axis[p.axes - 2].pitch
+        for tall in SHARED_HEIGHTS:
+            for wide in range(1, len(offsets) // tall + 1):
+                if len(offsets) % (tall * wide) or abs(offsets[wide] - offsets[0]) != pitch:
+                    continue
+                rows = np.diff(offsets.reshape(-1, tall, wide), axis=1)
+                if (rows == rows[0, 0, 0]).all():
+                    role.tall, role.wide, role.step = tall, wide, rows[0, 0, 0]
+                    return 0
         return 0
 
     cdef int set_gemm(self) except -1:

@@ -51,6 +51,19 @@ enum { FASTPOOL_MOST_ROWS = 4, FASTPOOL_MOST_VECTORS = 8 };
 enum { FASTPOOL_MOST_ROWS = 4, FASTPOOL_MOST_VECTORS = 8 };
 #endif
 
+/* Vectors (of two and more) and kernel heights for which four rows of outputs share what is loaded. Without fused
+ * operations, products take longer than loads. */
+#define FASTPOOL_SHARED_HEIGHTS(X, v) X(v, 3) X(v, 5) X(v, 7)
+#if FASTPOOL_VECTOR_BYTES == 64
+enum { FASTPOOL_SHARED_VECTORS = 4 };
+#define FASTPOOL_SHARED(X) FASTPOOL_SHARED_HEIGHTS(X, 4) FASTPOOL_SHARED_HEIGHTS(X, 3) FASTPOOL_SHARED_HEIGHTS(X, 2)
+#elif FASTPOOL_VECTOR_BYTES == 32
+enum { FASTPOOL_SHARED_VECTORS = 3 };
+#define FASTPOOL_SHARED(X) FASTPOOL_SHARED_HEIGHTS(X, 3) FASTPOOL_SHARED_HEIGHTS(X, 2)
+#else
+enum { FASTPOOL_SHARED_VECTORS = 0 };
+#endif
+
 /* Lanes from one row of a panel of the weight gradient to the next: its positions, and a little so that rows do not
  * fall into one set of the cache. */
 enum { FASTPOOL_PANEL = 512, FASTPOOL_PANEL_PITCH = 528 };
@@ -186,6 +199,9 @@ typedef struct {
                        int64_t step);
     void (*multiply)(const void *weights, const void *input, const int32_t *offset, int64_t depth, void *result,
                      int64_t pitch, const void *seeds, int m, int64_t vectors);
+    /* NULL where it would not be faster than `multiply` */
+    void (*rows)(const void *weights, const void *input, const int32_t *offset, int64_t outer, int64_t tall, int64_t wide,
+                 int64_t step, void *result, const void *seed, int64_t rows, int64_t vectors);
     void (*outer)(const void *input, const int32_t *row_at, int64_t rows, int64_t n, const int32_t *offset,
                   const void *columns, int64_t column_pitch, void *result, int64_t pitch, int m, int64_t vectors);
     void (*dot)(const void *lines, int64_t line_pitch, int64_t pitch, const void *input, const int32_t *row_at,
@@ -195,11 +211,16 @@ typedef struct {
 
 /* Element types, numbered as in fastpool/_spec.py (ELEMENTS). Returns -1 for one that is not taken. */
 static int fastpool_choose_conv_lanes(fastpool_conv_lanes *chosen, int element) {
+#ifdef FASTPOOL_SHARED
+#define FASTPOOL_ROWS(lane) fastpool_##lane##_rows
+#else
+#define FASTPOOL_ROWS(lane) NULL
+#endif
 #define FASTPOOL_LANES(lane, type, stored, from, result, to)                                                           \
     *chosen = (fastpool_conv_lanes){sizeof(type), sizeof(stored), sizeof(result), fastpool_##lane##_lanes,             \
                                     fastpool_load_##from, fastpool_load_rows_##from, fastpool_store_##to,              \
-                                    fastpool_store_rows_##to, fastpool_##lane##_multiply, fastpool_##lane##_outer,     \
-                                    fastpool_##lane##_dot, fastpool_##lane##_turn};                                    \
+                                    fastpool_store_rows_##to, fastpool_##lane##_multiply, FASTPOOL_ROWS(lane),         \
+                                    fastpool_##lane##_outer, fastpool_##lane##_dot, fastpool_##lane##_turn};                                    \
     return 0
     switch (element) {
     case 0: FASTPOOL_LANES(u32, uint32_t, uint8_t, u8, uint32_t, u32);
@@ -217,6 +238,7 @@ static int fastpool_choose_conv_lanes(fastpool_conv_lanes *chosen, int element) 
     default: return -1;
     }
 #undef FASTPOOL_LANES
+#undef FASTPOOL_ROWS
 }
 
 #endif

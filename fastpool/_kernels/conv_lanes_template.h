@@ -71,6 +71,57 @@ static void NAME(multiply)(const void *weights, const void *input, const int32_t
 }
 #undef FASTPOOL_CASE
 
+#ifdef FASTPOOL_SHARED
+/* The same for one filter and four rows of outputs `step` lanes apart, each of which reads what the one before does, that
+ * far on: what is loaded serves up to four sums, where a load per product would take longer than the product. A tap is
+ * [outer][tall][wide]; the order of every chain is that of NAME(block). */
+FASTPOOL_INLINE void NAME(rows_block)(const int v, const int tall, const LANE *a, const LANE *b, const int32_t *offset,
+                                      int64_t outer, int64_t wide, int64_t step, LANE *c, const LANE *seed) {
+    NAME(vec) sum[4][FASTPOOL_MOST_VECTORS];
+    FASTPOOL_UNROLL for (int i = 0; i < 4; i++)
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] = NAME_SPREAD(seed[0]);
+    for (int64_t o = 0; o < outer; o++, a += tall * wide, offset += tall * wide) {
+        FASTPOOL_UNROLL for (int row = 0; row < tall + 3; row++) {
+            for (int64_t t = 0; t < wide; t++) {
+                const LANE *from = b + offset[t] + row * step;
+                NAME(vec) x[FASTPOOL_MOST_VECTORS];
+                FASTPOOL_UNROLL for (int j = 0; j < v; j++) x[j] = *(const NAME(loose) *)(from + j * NAME(lanes));
+                FASTPOOL_UNROLL for (int i = 0; i < 4; i++) {
+                    if (row < i || row >= i + tall) continue;
+                    const NAME(vec) w = NAME_SPREAD(a[(row - i) * wide + t]);
+                    FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] += w * x[j];
+                }
+            }
+        }
+    }
+    FASTPOOL_UNROLL for (int i = 0; i < 4; i++)
+        FASTPOOL_UNROLL for (int j = 0; j < v; j++) *(NAME(loose) *)(c + i * step + j * NAME(lanes)) = sum[i][j];
+}
+
+/* rows >= 4, the last four of which may overlap those before; vectors >= 2. step < 0: the last row reads first. */
+static void NAME(rows)(const void *weights, const void *input, const int32_t *offset, int64_t outer, int64_t tall,
+                       int64_t wide, int64_t step, void *result, const void *seed, int64_t rows, int64_t vectors) {
+    const int64_t pitch = step < 0 ? -step : step;
+    for (int64_t r = 0; r < rows; r += 4) {
+        if (r + 4 > rows) r = rows - 4;
+        const int64_t first = (step < 0 ? r + 3 : r) * pitch;
+        const LANE *b = (const LANE *)input + first;
+        LANE *c = (LANE *)result + first;
+        for (int64_t left = vectors; left > 0;) {
+            const int most = FASTPOOL_SHARED_VECTORS;
+            const int v = left == most + 1 ? most - 1 : left < most ? (int)left : most; /* a single one is never left */
+#define FASTPOOL_CASE(v, tall)                                                                                         \
+    case (tall) * 16 + (v):                                                                                            \
+        NAME(rows_block)(v, tall, weights, b, offset, outer, wide, step, c, seed);                                     \
+        break;
+            switch (tall * 16 + v) { FASTPOOL_SHARED(FASTPOOL_CASE) }
+#undef FASTPOOL_CASE
+            b += v * NAME(lanes), c += v * NAME(lanes), left -= v;
+        }
+    }
+}
+#endif
+
 /* c[i][j] += sum over rows r and p < n of a[row_at[r] + offset[i] + p] * b[r * n + p][j], each such sum a chain of its own,
  * for m offsets and v vectors of j */
 FASTPOOL_INLINE void NAME(outer_block)(const int m, const int v, const LANE *a, const int32_t *row_at, int64_t rows,
