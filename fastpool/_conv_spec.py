@@ -18,6 +18,10 @@ FEW = 4  # filters of a group whose weight gradient may go by tiles, as in _kern
 GRADIENT_BYTES, GRADIENT_MOST_BYTES = 64 << 10, 1 << 20  # of the input of such a tile: wanted, and at most
 ROW_CYCLES = 25  # cost of starting a row
 CALL_CYCLES = 40  # and of a register block
+LONE_VECTOR = 0.2  # what a vector costs in addition that is left when three at a time are taken
+WEIGHT_CYCLES = 0.6  # of reading a weight once more
+GATHER_CYCLES = 44  # of gathering a stretch of a row for one row of the product
+RUN = 96  # outputs whose input is gathered at a time, as in _kernels/conv.pyx
 MOST_LANES = 2**31 - 1  # of a tile, counted by the kernel in 32 bits
 LANES = 16  # of a vector, for the choice of tiles alone
 UNITS, MANY_UNITS = 4, 16  # work units per core that a call should have, and that it may have
@@ -60,6 +64,7 @@ class ConvAxis(NamedTuple):
     input_stride: int
     tile: int
     tiles: int
+    shared: int = 0  # padding of a row that is the start of the next row's as well
 
 
 class ConvRole(NamedTuple):
@@ -212,6 +217,7 @@ class _Shape(NamedTuple):
 
     grid: tuple[int, ...]
     span: tuple[int, ...]
+    shared: tuple[int, ...]  # where a tile has all of an axis
     phases: int
     inputs: int
     rows: int
@@ -221,9 +227,13 @@ class _Shape(NamedTuple):
     def places(self, tile: Sequence[int]) -> list[int]:
         return [n + span for n, span in zip(tile, self.span, strict=True)]
 
+    def sharing(self, tile: Sequence[int]) -> list[int]:
+        return [shared if n == all_ else 0 for n, all_, shared in zip(tile, self.grid, self.shared, strict=True)]
+
     def run(self, tile: Sequence[int], flat: int) -> int:
         """Lanes of the run of the innermost axes."""
-        pitches = _strides(self.places(tile))
+        places = self.places(tile)
+        pitches = _strides([n - shared for n, shared in zip(places, self.sharing(tile), strict=True)])
         return 1 + sum((n - 1) * p for n, p in zip(tile[-flat:], pitches[-flat:], strict=True))
 
     def workspace(self, tile: Sequence[int]) -> int:
@@ -234,11 +244,23 @@ class _Shape(NamedTuple):
         places = self.places(tile)
         tiles = math.prod(-(-n // t) for n, t in zip(self.grid, tile, strict=True))
         calls = math.prod(tile[:-flat])
-        vectors = calls * -(-self.run(tile, flat) // LANES)
+        vectors = -(-self.run(tile, flat) // LANES)
+        vectors = calls * (vectors + LONE_VECTOR * (vectors % 3 == 1))
         sums = float(vectors * self.rows * (self.depth + 2) + calls * -(-self.rows // 8) * CALL_CYCLES)
-        sums += math.prod(tile[:-1]) * self.rows * ROW_CYCLES / 2
+        sums += math.prod(tile[:-1]) * self.rows * ROW_CYCLES / 2 + self.rows * self.depth * WEIGHT_CYCLES
         rows = self.inputs * self.phases * math.prod(places[:-1])
         return tiles * (sums + rows * (ROW_CYCLES + places[-1] / LANES * 3))
+
+    def gemm_cost(self, roles: Sequence[ConvRole]) -> float:
+        """The same with the input gathered, in which no lanes lie between rows."""
+        cost = 0.0
+        for role in roles:
+            outputs, depth = math.prod(role.counts), len(role.weight) * self.inputs
+            runs = -(-outputs // RUN)
+            stretches = outputs // role.counts[-1] + runs
+            cost += -(-outputs // LANES) * self.rows * (depth + 2) + runs * self.rows * depth * WEIGHT_CYCLES
+            cost += stretches * (depth * GATHER_CYCLES + self.rows * ROW_CYCLES / 2)
+        return cost
 
     def split(self, tile: tuple[int, ...], flat: int) -> tuple[int, ...] | None:
         """The cheapest of the tiles half as large, None for a single output."""
@@ -262,14 +284,23 @@ class _Shape(NamedTuple):
 
 
 def _shape(spec: ConvSpec, lane_bytes: int) -> _Shape:
-    phases, spans = 1, []
+    phases, spans, shared = 1, [], []
     for a, axis in enumerate(spec.axes):
         shifts = {shift[a] for role in spec.roles for shift in role.shifts} or {0}
-        phases *= len({shift % axis.step for shift in shifts})
-        spans.append(max(shifts) // axis.step - min(shifts) // axis.step)
+        residues = {shift % axis.step for shift in shifts}
+        low, span = min(shifts) // axis.step, max(shifts) // axis.step - min(shifts) // axis.step
+        phases *= len(residues)
+        spans.append(span)
+        # padding that all phases have at both ends: places before the first element, and after the last
+        ends = [span]
+        for residue in residues:
+            first = low * axis.step + residue
+            ends += [-(first // axis.step), axis.tile + span + (first - axis.length) // axis.step]
+        shared.append(max(0, min(ends)))
     depth = sum(len(role.weight) for role in spec.roles) * spec.inputs
     rows = -(-spec.outputs // 4) * 4 if spec.outputs > 2 else spec.outputs
-    return _Shape(tuple(a.tile for a in spec.axes), tuple(spans), phases, spec.inputs, rows, depth, lane_bytes)
+    grid = tuple(axis.tile for axis in spec.axes)
+    return _Shape(grid, tuple(spans), tuple(shared), phases, spec.inputs, rows, depth, lane_bytes)
 
 
 def gradient_spec(element: int, channels: Channels, windows: Sequence[ConvWindow], lane_bytes: int) -> ConvSpec:
@@ -301,7 +332,7 @@ def with_tiles(spec: ConvSpec, lane_bytes: int, algorithm: str) -> ConvSpec:
         tile = shape.cut(flat, most, limit)
         choices.append((shape.cost(tile, flat), flat, tile))
     cheapest, flat, tile = min(choices)
-    if algorithm == "auto" and shape.workspace(tile) > CACHES["l2"]:
+    if algorithm == "auto" and (shape.workspace(tile) > CACHES["l2"] or shape.gemm_cost(spec.roles) < cheapest):
         return spec
     if shape.workspace(tile) // lane_bytes > MOST_LANES:
         raise GeometryError(
@@ -318,7 +349,8 @@ def with_tiles(spec: ConvSpec, lane_bytes: int, algorithm: str) -> ConvSpec:
         tile = half
         units = spec.groups * _tiles(shape, tile)
     parts = max(1, min(-(-least // units), spec.outputs // 8))
-    return spec._replace(axes=_tiled(spec, tile), direct=True, flat=flat, parts=parts)
+    axes = [a._replace(shared=n) for a, n in zip(_tiled(spec, tile), shape.sharing(tile), strict=True)]
+    return spec._replace(axes=tuple(axes), direct=True, flat=flat, parts=parts)
 
 
 def _tiled(spec: ConvSpec, tile: Sequence[int]) -> tuple[ConvAxis, ...]:

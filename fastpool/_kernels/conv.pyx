@@ -34,7 +34,7 @@ cdef extern from "conv_lanes.h" nogil:
                           int64_t) noexcept nogil
         void (*store)(void *, const void *, int64_t, int64_t) noexcept nogil
         void (*store_rows)(void *, int64_t, const void *, int64_t, int64_t, int64_t, int64_t) noexcept nogil
-        void (*multiply)(const void *, const void *, const int32_t *, int64_t, void *, int64_t, const void *, int,
+        void (*multiply)(const void *, int64_t, const void *, const int32_t *, int64_t, void *, int64_t, const void *, int,
                          int64_t) noexcept nogil
         void (*rows)(const void *, const void *, const int32_t *, int64_t, int64_t, int64_t, int64_t, void *,
                      const void *, int64_t, int64_t) noexcept nogil
@@ -70,6 +70,7 @@ ctypedef struct Axis:
     int64_t span            # places that a tile needs beyond its outputs
     int64_t pitch           # lanes from place to place
     int64_t places          # of a full tile
+    int64_t shared          # of them, padding that is the start of the next row's (or plane's) as well
     int64_t phases
     int64_t *residue        # per phase: place j is input element (j + low) * step + residue
 
@@ -110,6 +111,7 @@ ctypedef struct Plan:
     int64_t *block_first            # first filter
     int64_t *block_at               # first row, counting those filled up with zeros
     int64_t rows
+    bint in_place                   # weights are read where they are, not packed
     int64_t packed_group            # lanes of the packed weights of a group
     # direct
     bint direct
@@ -190,6 +192,15 @@ cdef void pack_block(const Plan *p, int64_t group, int64_t r, int64_t b, const u
             if filters < rows:
                 memset(packed + filters * lane, 0, <size_t>((rows - filters) * lane))
             packed += rows * lane
+
+
+cdef inline const uint8_t *weights_of(const Plan *p, const Role *role, int64_t group, int64_t b, int64_t k,
+                                      const uint8_t *weights) noexcept nogil:
+    """The weights of a block of filters from row k of the product on: in the array, or packed."""
+    if p.in_place:
+        return weights + (group * p.weight_group + p.block_first[b] * p.weight_output + k) * p.lanes.lane_bytes
+    return weights + (group * p.packed_group + role.weights_at + p.block_at[b] * role.depth
+                      + k * p.block_rows[b]) * p.lanes.lane_bytes
 
 
 # ---------------------------------------------------------------------------------------------- direct
@@ -320,7 +331,7 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
         vectors = (run + p.lanes.lanes - 1) // p.lanes.lanes
         pitch = vectors * p.lanes.lanes
         for b in range(p.blocks * part // p.parts, p.blocks * (part + 1) // p.parts):
-            weights = packed + (group * p.packed_group + role.weights_at + p.block_at[b] * role.depth) * lane
+            weights = weights_of(p, role, group, b, 0, packed)
             filters = min(p.block_rows[b], p.outputs - p.block_first[b])
             for a in range(leaf):
                 place[a] = 0
@@ -333,7 +344,7 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
                 if shares_rows(p, role, count):
                     multiply_rows(p, role, count, weights, work + source * lane, scratch, seeds)
                 else:
-                    p.lanes.multiply(weights, work + source * lane, role.offset, role.depth, scratch, pitch,
+                    p.lanes.multiply(weights, p.weight_output if p.in_place else 0, work + source * lane, role.offset, role.depth, scratch, pitch,
                                      seeds + p.block_at[b] * lane, <int>p.block_rows[b], vectors)
                 for row in range(filters):
                     put_run(p, role, count, outer, y + (to + row * p.output_channel) * result,
@@ -497,15 +508,14 @@ cdef void gemm_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8_t
     x += group * p.inputs * p.input_channel * p.lanes.stored_bytes
     y += group * p.outputs * p.output_channel * p.lanes.result_bytes
     seeds += group * p.rows * lane
-    packed += (group * p.packed_group + role.weights_at) * lane
     k = 0
     while True:
         depth = min(DEPTH, role.depth - k)
         for i in range(depth):
             gather(p, role, k + i, segment, segments, x, work + i * RUN * lane)
         for b in range(p.blocks):
-            p.lanes.multiply(packed + (p.block_at[b] * role.depth + k * p.block_rows[b]) * lane, work, p.panel_offset,
-                             depth, scratch + p.block_at[b] * RUN * lane, RUN,
+            p.lanes.multiply(weights_of(p, role, group, b, k, packed), p.weight_output if p.in_place else 0, work,
+                             p.panel_offset, depth, scratch + p.block_at[b] * RUN * lane, RUN,
                              seeds + p.block_at[b] * lane if k == 0 else NULL, <int>p.block_rows[b], vectors)
         k += depth
         if k >= role.depth:
@@ -733,6 +743,13 @@ cdef class ConvPlan:
         self.set_elements(spec.kernel)
         self.gradient = spec.gradient
         p.direct = spec.direct
+        # blocks are full, and the weights of a filter are its row of the product
+        p.in_place = (
+            p.outputs % FASTPOOL_MOST_ROWS == 0 and p.lanes.stored_bytes == lane and p.roles == 1
+            and p.weight_input == p.role[0].taps and spec.roles[0].weight == tuple(range(p.role[0].taps))
+        )
+        if p.in_place:
+            p.packed_group = 0
         if self.gradient:
             self.set_gradient(spec)
         elif p.direct:
@@ -754,9 +771,11 @@ cdef class ConvPlan:
         return <void *>&view[0]
 
     cdef int set_axis(self, given, Axis *axis) except -1:
-        axis.length, axis.step, axis.input_stride, axis.tile, axis.tiles = given
+        axis.length, axis.step, axis.input_stride, axis.tile, axis.tiles, axis.shared = given
         if min(axis.length, axis.step, axis.input_stride, axis.tile, axis.tiles) < 1:
             raise ValueError("an axis is empty")
+        if axis.shared < 0 or (axis.shared and axis.tiles > 1):
+            raise ValueError("only whole rows share their padding")
         return 0
 
     cdef int set_blocks(self) except -1:
@@ -838,6 +857,7 @@ cdef class ConvPlan:
         if not 1 <= p.flat <= p.axes or not 1 <= p.parts <= p.blocks:
             raise ValueError("the plan has no run or no parts")
         pitch = 1
+        p.plane = 1
         p.phases = 1
         p.tiles = 1
         residues = []
@@ -860,10 +880,11 @@ cdef class ConvPlan:
             p.axis[a].span = high - low
             p.axis[a].places = p.axis[a].tile + high - low
             p.axis[a].pitch = pitch
-            pitch *= p.axis[a].places
+            self.check_shared(&p.axis[a])
+            p.plane += (p.axis[a].places - 1) * pitch
+            pitch *= p.axis[a].places - p.axis[a].shared
             p.phases *= p.axis[a].phases
             p.tiles *= p.axis[a].tiles
-        p.plane = pitch
         # an odd number of lines of the cache, so that the channels do not fall into one set
         p.channel_pitch = rounded_up(p.plane * p.phases * lane, ALIGNMENT)
         if p.channel_pitch // ALIGNMENT % 2 == 0:
@@ -894,6 +915,15 @@ cdef class ConvPlan:
         p.scratch_at = rounded_up((p.channel_pitch * p.inputs + p.run + p.lanes.lanes) * lane, ALIGNMENT)
         p.workspace = p.scratch_at + FASTPOOL_MOST_ROWS * rounded_up(p.run, p.lanes.lanes) * lane
         p.units = p.groups * p.tiles * p.parts
+        return 0
+
+    cdef int check_shared(self, const Axis *axis) except -1:
+        """Whether the places that rows share are padding at the end of one and at the start of the next."""
+        cdef int64_t i, begin, end
+        for i in range(axis.phases):
+            inside(axis, axis.low * axis.step + axis.residue[i], axis.places, &begin, &end)
+            if axis.shared > min(begin, axis.places - end) or axis.shared > axis.span:
+                raise ValueError("rows share places that are not padding")
         return 0
 
     cdef int share_rows(self, Role *role, offsets) except -1:
@@ -965,6 +995,7 @@ cdef class ConvPlan:
         cdef const uint8_t *weights = &weight[0] if weight.shape[0] else NULL
         cdef uint8_t *to
         cdef uint8_t *filters
+        cdef const uint8_t *packed_or_not
         cdef uint8_t *seeds
         cdef uint8_t *room
         if self.gradient:
@@ -982,9 +1013,10 @@ cdef class ConvPlan:
             raise ValueError("the arrays are smaller than the plan needs")
         to = &y[0]
         filters = aligned(&packed[0])
+        packed_or_not = weights if p.in_place else filters
         room = aligned(&work[0])
         seeds = filters + p.groups * p.packed_group * lane
-        pieces = p.groups * p.roles * p.blocks
+        pieces = 0 if p.in_place else p.groups * p.roles * p.blocks
         with nogil:
             memset(seeds, 0, <size_t>(p.groups * p.rows * lane))
             if bias.shape[0]:
@@ -1004,16 +1036,16 @@ cdef class ConvPlan:
                 pack_block(p, i // p.blocks // p.roles, i // p.blocks % p.roles, i % p.blocks, weights, filters)
             for i in prange(p.units, nogil=True, num_threads=threads, schedule="dynamic", chunksize=chunk):
                 if p.direct:
-                    direct_unit(p, i, from_, filters, seeds, to, room + threadid() * step)
+                    direct_unit(p, i, from_, packed_or_not, seeds, to, room + threadid() * step)
                 else:
-                    gemm_unit(p, i, from_, filters, seeds, to, room + threadid() * step)
+                    gemm_unit(p, i, from_, packed_or_not, seeds, to, room + threadid() * step)
         else:
             with nogil:
                 for i in range(p.units):
                     if p.direct:
-                        direct_unit(p, i, from_, filters, seeds, to, room)
+                        direct_unit(p, i, from_, packed_or_not, seeds, to, room)
                     else:
-                        gemm_unit(p, i, from_, filters, seeds, to, room)
+                        gemm_unit(p, i, from_, packed_or_not, seeds, to, room)
 
     def run_gradient(self, const uint8_t[::1] x, const uint8_t[::1] grad, uint8_t[::1] result, uint8_t[::1] work,
                      int threads):

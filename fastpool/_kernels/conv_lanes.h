@@ -197,8 +197,9 @@ typedef struct {
     void (*store)(void *stored, const void *lanes, int64_t n, int64_t step);
     void (*store_rows)(void *stored, int64_t row_step, const void *lanes, int64_t pitch, int64_t rows, int64_t n,
                        int64_t step);
-    void (*multiply)(const void *weights, const void *input, const int32_t *offset, int64_t depth, void *result,
-                     int64_t pitch, const void *seeds, int m, int64_t vectors);
+    /* weight_pitch > 0: weights are read where they are, a filter so many lanes on from the one before; m is then the most */
+    void (*multiply)(const void *weights, int64_t weight_pitch, const void *input, const int32_t *offset, int64_t depth,
+                     void *result, int64_t pitch, const void *seeds, int m, int64_t vectors);
     /* NULL where it would not be faster than `multiply` */
     void (*rows)(const void *weights, const void *input, const int32_t *offset, int64_t outer, int64_t tall, int64_t wide,
                  int64_t step, void *result, const void *seed, int64_t rows, int64_t vectors);
