@@ -21,6 +21,8 @@ CALL_CYCLES = 40  # and of a register block
 LONE_VECTOR = 0.2  # what a vector costs in addition that is left when three at a time are taken
 WEIGHT_CYCLES = 0.6  # of reading a weight once more
 GATHER_CYCLES = 44  # of gathering a stretch of a row for one row of the product
+STREAM_BYTES = 12 << 20  # results from this size on are written past the caches,
+STREAM_ROW = 32  # if their rows are not too short for that
 RUN = 96  # outputs whose input is gathered at a time, as in _kernels/conv.pyx
 MOST_LANES = 2**31 - 1  # of a tile, counted by the kernel in 32 bits
 LANES = 16  # of a vector, for the choice of tiles alone
@@ -94,6 +96,7 @@ class ConvSpec(NamedTuple):
     direct: bool = False
     flat: int = 1
     parts: int = 1
+    stream: bool = False  # results are more than the caches hold
     gradient: bool = False
     panel: int = PANEL
     row_step: int = 1
@@ -244,9 +247,9 @@ class _Shape(NamedTuple):
         places = self.places(tile)
         tiles = math.prod(-(-n // t) for n, t in zip(self.grid, tile, strict=True))
         calls = math.prod(tile[:-flat])
-        vectors = -(-self.run(tile, flat) // LANES)
-        vectors = calls * (vectors + LONE_VECTOR * (vectors % 3 == 1))
-        sums = float(vectors * self.rows * (self.depth + 2) + calls * -(-self.rows // 8) * CALL_CYCLES)
+        run = -(-self.run(tile, flat) // LANES)
+        vectors = calls * (run + LONE_VECTOR * (run % 3 == 1))
+        sums = vectors * self.rows * (self.depth + 2) + calls * -(-self.rows // 8) * CALL_CYCLES
         sums += math.prod(tile[:-1]) * self.rows * ROW_CYCLES / 2 + self.rows * self.depth * WEIGHT_CYCLES
         rows = self.inputs * self.phases * math.prod(places[:-1])
         return tiles * (sums + rows * (ROW_CYCLES + places[-1] / LANES * 3))
@@ -350,7 +353,9 @@ def with_tiles(spec: ConvSpec, lane_bytes: int, algorithm: str) -> ConvSpec:
         units = spec.groups * _tiles(shape, tile)
     parts = max(1, min(-(-least // units), spec.outputs // 8))
     axes = [a._replace(shared=n) for a, n in zip(_tiled(spec, tile), shape.sharing(tile), strict=True)]
-    return spec._replace(axes=tuple(axes), direct=True, flat=flat, parts=parts)
+    outputs = spec.groups * spec.outputs * sum(math.prod(role.counts) for role in spec.roles)
+    stream = outputs * lane_bytes >= STREAM_BYTES and tile[-1] >= STREAM_ROW
+    return spec._replace(axes=tuple(axes), direct=True, flat=flat, parts=parts, stream=stream)
 
 
 def _tiled(spec: ConvSpec, tile: Sequence[int]) -> tuple[ConvAxis, ...]:

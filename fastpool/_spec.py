@@ -26,8 +26,8 @@ CONV_LANE_BYTES = (4, 4, 8, 8, 8, 8, 8, 8, 4, 4, 4, 8)
 SUM_S16, SUM_S32, SUM_S64, SUM_PAIR, SUM_F32, SUM_F64 = range(6)
 SUM_BYTES = (2, 4, 8, 16, 4, 8)
 # Elements and lanes whose rows are loaded as sums of so many neighbours.
-JOINED_SUMS = {(0, SUM_S16): (2,), (1, SUM_S16): (2,), (2, SUM_S32): (2,), (3, SUM_S32): (2,)}
-JOINED_SUMS |= {(10, SUM_F32): (2, 4), (11, SUM_F64): (2, 4)}
+JOINED_SUMS: dict[tuple[int, int], tuple[int, ...]] = {(10, SUM_F32): (2, 4), (11, SUM_F64): (2, 4)}
+JOINED_SUMS |= {(0, SUM_S16): (2,), (1, SUM_S16): (2,), (2, SUM_S32): (2,), (3, SUM_S32): (2,)}
 PLAIN, ABSOLUTE, SQUARE, ABSOLUTE_POWER, SIGNED_POWER = range(5)
 
 JOINED_STRIDES = (1, 2, 4)  # along rows, where maxima can be taken while a row is loaded

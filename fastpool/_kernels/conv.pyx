@@ -32,10 +32,14 @@ cdef extern from "conv_lanes.h" nogil:
         void (*load)(void *, const void *, int64_t, int64_t) noexcept nogil
         void (*load_rows)(void *, int64_t, const void *, int64_t, int64_t, int64_t, int64_t, int64_t,
                           int64_t) noexcept nogil
+        void (*pack)(void *, int64_t, int64_t, const void *, int64_t, int64_t, int64_t, const int64_t *,
+                     int64_t) noexcept nogil
         void (*store)(void *, const void *, int64_t, int64_t) noexcept nogil
         void (*store_rows)(void *, int64_t, const void *, int64_t, int64_t, int64_t, int64_t) noexcept nogil
-        void (*multiply)(const void *, int64_t, const void *, const int32_t *, int64_t, void *, int64_t, const void *, int,
-                         int64_t) noexcept nogil
+        void (*store_pairs)(void *, int64_t, const void *, const void *, int64_t, int64_t, int64_t,
+                            int64_t) noexcept nogil
+        void (*multiply)(const void *, int64_t, int64_t, const void *, const int32_t *, int64_t, void *, int64_t,
+                         const void *, int, int64_t) noexcept nogil
         void (*rows)(const void *, const void *, const int32_t *, int64_t, int64_t, int64_t, int64_t, void *,
                      const void *, int64_t, int64_t) noexcept nogil
         void (*outer)(const void *, const int32_t *, int64_t, int64_t, const int32_t *, const void *, int64_t, void *,
@@ -43,6 +47,8 @@ cdef extern from "conv_lanes.h" nogil:
         void (*dot)(const void *, int64_t, int64_t, const void *, const int32_t *, int64_t, int64_t, const int32_t *,
                     void *, int, int64_t) noexcept nogil
         void (*turn)(void *, int64_t, const void *, int64_t, int64_t, int64_t) noexcept nogil
+    void fastpool_stream_rows(void *, int64_t, const void *, int64_t, int64_t, int64_t)
+    void fastpool_stream_fence()
     int fastpool_choose_conv_lanes(fastpool_conv_lanes *, int)
     int fastpool_conv_rows(int64_t)
 
@@ -86,6 +92,7 @@ ctypedef struct Role:
     int64_t *weight                 # per tap: place in the kernel
     int64_t *shift                  # per tap and axis: input element of output 0
     int32_t *offset                 # direct, per channel and tap: lane of output 0 in the tile
+    bint paired                     # direct: the outputs of the next role lie between those of this one
     int64_t tall                    # > 0: so many taps along the second axis from the end, `wide` along the last, for
     int64_t wide                    # which a row of outputs reads what the one before it does, a row (`step`) on
     int64_t step
@@ -111,10 +118,12 @@ ctypedef struct Plan:
     int64_t *block_first            # first filter
     int64_t *block_at               # first row, counting those filled up with zeros
     int64_t rows
-    bint in_place                   # weights are read where they are, not packed
+    bint in_place                   # weights are read where they are, not packed,
+    int64_t weight_step             # so far apart from row to row of the product
     int64_t packed_group            # lanes of the packed weights of a group
     # direct
     bint direct
+    bint stream                     # results are written past the caches
     int64_t flat                    # innermost axes that are one run
     int64_t channel_pitch
     int64_t plane                   # lanes of one phase of a channel
@@ -182,25 +191,29 @@ cdef void pack_block(const Plan *p, int64_t group, int64_t r, int64_t b, const u
     cdef int64_t stored = p.lanes.stored_bytes
     cdef int64_t rows = p.block_rows[b]
     cdef int64_t filters = min(rows, p.outputs - p.block_first[b])
-    cdef int64_t channel, tap
-    cdef const uint8_t *at
-    packed += (group * p.packed_group + role.weights_at + p.block_at[b] * role.depth) * lane
-    for channel in range(p.inputs):
-        at = weight + (group * p.weight_group + p.block_first[b] * p.weight_output + channel * p.weight_input) * stored
-        for tap in range(role.taps):
-            p.lanes.load(packed, at + role.weight[tap] * stored, filters, p.weight_output)
-            if filters < rows:
-                memset(packed + filters * lane, 0, <size_t>((rows - filters) * lane))
-            packed += rows * lane
+    p.lanes.pack(packed + (group * p.packed_group + role.weights_at + p.block_at[b] * role.depth) * lane, rows, filters,
+                 weight + (group * p.weight_group + p.block_first[b] * p.weight_output) * stored, p.weight_output,
+                 p.inputs, p.weight_input, role.weight, role.taps)
 
 
 cdef inline const uint8_t *weights_of(const Plan *p, const Role *role, int64_t group, int64_t b, int64_t k,
                                       const uint8_t *weights) noexcept nogil:
     """The weights of a block of filters from row k of the product on: in the array, or packed."""
     if p.in_place:
-        return weights + (group * p.weight_group + p.block_first[b] * p.weight_output + k) * p.lanes.lane_bytes
+        return weights + (group * p.weight_group + p.block_first[b] * p.weight_output
+                          + k * p.weight_step) * p.lanes.lane_bytes
     return weights + (group * p.packed_group + role.weights_at + p.block_at[b] * role.depth
                       + k * p.block_rows[b]) * p.lanes.lane_bytes
+
+
+cdef inline int64_t filter_step(const Plan *p) noexcept nogil:
+    """Lanes from the weight of a filter to that of the next one."""
+    return p.weight_output if p.in_place else 1
+
+
+cdef inline int64_t depth_step(const Plan *p, int64_t b) noexcept nogil:
+    """Lanes from a weight of a filter to its next one, in a block of filters."""
+    return p.weight_step if p.in_place else p.block_rows[b]
 
 
 # ---------------------------------------------------------------------------------------------- direct
@@ -216,27 +229,20 @@ cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, i
                     const uint8_t *x, uint8_t *tile) noexcept nogil:
     """Input of some channels of a tile, zero where there is none, by channel, phase and place."""
     cdef int leaf = p.axes - 1
-    cdef int outer = max(0, leaf - 1)   # axes outside of the rows that are loaded as one
+    cdef int outer = leaf - 1           # axes outside of the rows that are loaded as one
     cdef int64_t lane = p.lanes.lane_bytes
     cdef int64_t stored = p.lanes.stored_bytes
     cdef int64_t place[MOST_AXES]
     cdef int64_t places[MOST_AXES]
     cdef int64_t phase[MOST_AXES]
-    cdef int64_t plane, begin, end, element, at, n, from_
-    cdef int64_t rows = 1
-    cdef int64_t first_row = 0
-    cdef int64_t last_row = 1
-    cdef int64_t row_step = 0
-    cdef int64_t pitch = 0
-    cdef int a, outside
     cdef const Axis *axis = &p.axis[leaf]
     cdef const Axis *above = &p.axis[outer]
+    cdef int64_t n = count[leaf] + axis.span
+    cdef int64_t rows = count[outer] + above.span
+    cdef int64_t pitch = above.pitch
+    cdef int64_t plane, begin, end, first_row, last_row, element, at, from_
+    cdef int a, outside
     cdef uint8_t *to
-    n = count[leaf] + axis.span
-    if leaf:
-        rows = count[outer] + above.span
-        row_step = above.step * above.input_stride
-        pitch = above.pitch
     for a in range(outer):
         places[a] = count[a] + p.axis[a].span
     while channel < last_channel:
@@ -246,10 +252,9 @@ cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, i
             element = (first[leaf] + axis.low) * axis.step + axis.residue[phase[leaf]]
             inside(axis, element, n, &begin, &end)
             from_ = (element + begin * axis.step) * axis.input_stride + channel * p.input_channel
-            if leaf:
-                element = (first[outer] + above.low) * above.step + above.residue[phase[outer]]
-                inside(above, element, rows, &first_row, &last_row)
-                from_ += (element + first_row * above.step) * above.input_stride
+            element = (first[outer] + above.low) * above.step + above.residue[phase[outer]]
+            inside(above, element, rows, &first_row, &last_row)
+            from_ += (element + first_row * above.step) * above.input_stride
             for a in range(outer):
                 place[a] = 0
             while True:
@@ -265,8 +270,9 @@ cdef void load_tile(const Plan *p, const int64_t *first, const int64_t *count, i
                     clear_rows(to, rows, pitch * lane, n * lane)
                 else:
                     clear_rows(to, first_row, pitch * lane, n * lane)
-                    p.lanes.load_rows(to + first_row * pitch * lane, pitch, x + at * stored, row_step,
-                                      last_row - first_row, begin, end, n, axis.step * axis.input_stride)
+                    p.lanes.load_rows(to + first_row * pitch * lane, pitch, x + at * stored,
+                                      above.step * above.input_stride, last_row - first_row, begin, end, n,
+                                      axis.step * axis.input_stride)
                     clear_rows(to + last_row * pitch * lane, rows - last_row, pitch * lane, n * lane)
                 if not advance(place, places, 0, outer):
                     break
@@ -286,8 +292,9 @@ cdef inline void clear_rows(uint8_t *to, int64_t rows, int64_t pitch, int64_t n)
         memset(to, 0, <size_t>((rows - 1) * pitch + n))
 
 
-cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8_t *packed, const uint8_t *seeds,
+cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8_t *weights, const uint8_t *seeds,
                       uint8_t *y, uint8_t *work) noexcept nogil:
+    """The outputs of a tile: its input, then role by role and block by block the runs of its rows."""
     cdef int64_t lane = p.lanes.lane_bytes
     cdef int64_t result = p.lanes.result_bytes
     cdef int64_t first[MOST_AXES]
@@ -296,13 +303,14 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
     cdef int64_t part = unit % p.parts
     cdef int64_t tile = unit // p.parts % p.tiles
     cdef int64_t group = unit // p.parts // p.tiles
-    cdef int64_t b, run, vectors, pitch, at, to, row, filters, source
-    cdef int a, r
+    cdef int64_t b, run, pitch, at, to, row, source, beside
+    cdef int a
+    cdef int r = 0
     cdef int outer = p.axes - <int>p.flat
     cdef int leaf = p.axes - 1
     cdef const Role *role
-    cdef const uint8_t *weights
     cdef uint8_t *scratch = work + p.scratch_at
+    cdef uint8_t *other
     a = leaf
     while a >= 0:
         first[a] = tile % p.axis[a].tiles * p.axis[a].tile
@@ -314,7 +322,8 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
     load_tile(p, first, count, 0, p.inputs, x + group * p.inputs * p.input_channel * p.lanes.stored_bytes, work)
     y += group * p.outputs * p.output_channel * result
     seeds += group * p.rows * lane
-    for r in range(p.roles):
+    r = 0
+    while r < p.roles:
         role = &p.role[r]
         run = 1
         at = role.base
@@ -326,13 +335,14 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
             at += first[a] * role.output_stride[a]
             if a >= outer:
                 run += (count[a] - 1) * p.axis[a].pitch
+        # outputs of the next role that lie between those of this one
+        beside = min(p.axis[leaf].tile, p.role[r + 1].count[leaf] - first[leaf]) if role.paired else 0
+        r += 2 if role.paired else 1
         if run == 0:
             continue
-        vectors = (run + p.lanes.lanes - 1) // p.lanes.lanes
-        pitch = vectors * p.lanes.lanes
+        pitch = rounded_up(run, p.lanes.lanes)
+        other = scratch + FASTPOOL_MOST_ROWS * pitch * lane
         for b in range(p.blocks * part // p.parts, p.blocks * (part + 1) // p.parts):
-            weights = weights_of(p, role, group, b, 0, packed)
-            filters = min(p.block_rows[b], p.outputs - p.block_first[b])
             for a in range(leaf):
                 place[a] = 0
             while True:
@@ -341,16 +351,29 @@ cdef void direct_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8
                 for a in range(outer):
                     source += place[a] * p.axis[a].pitch
                     to += place[a] * role.output_stride[a]
-                if shares_rows(p, role, count):
-                    multiply_rows(p, role, count, weights, work + source * lane, scratch, seeds)
-                else:
-                    p.lanes.multiply(weights, p.weight_output if p.in_place else 0, work + source * lane, role.offset, role.depth, scratch, pitch,
-                                     seeds + p.block_at[b] * lane, <int>p.block_rows[b], vectors)
-                for row in range(filters):
+                multiply_run(p, role, group, b, count, weights, work + source * lane, seeds, scratch, pitch)
+                if beside > 0:
+                    multiply_run(p, role + 1, group, b, count, weights, work + source * lane, seeds, other, pitch)
+                for row in range(min(p.block_rows[b], p.outputs - p.block_first[b])):
                     put_run(p, role, count, outer, y + (to + row * p.output_channel) * result,
-                            scratch + row * pitch * lane)
+                            scratch + row * pitch * lane, other + row * pitch * lane, beside)
                 if not advance(place, count, 0, outer):
                     break
+    if p.stream:
+        fastpool_stream_fence()
+
+
+cdef inline void multiply_run(const Plan *p, const Role *role, int64_t group, int64_t b, const int64_t *count,
+                              const uint8_t *weights, const uint8_t *tile, const uint8_t *seeds, uint8_t *run,
+                              int64_t pitch) noexcept nogil:
+    """The outputs of a run, and what lies between its rows, of a block of filters."""
+    weights = weights_of(p, role, group, b, 0, weights)
+    seeds += p.block_at[b] * p.lanes.lane_bytes
+    if shares_rows(p, role, count):
+        multiply_rows(p, role, count, weights, tile, run, seeds)
+    else:
+        p.lanes.multiply(weights, filter_step(p), depth_step(p, b), tile, role.offset, role.depth, run, pitch, seeds,
+                         <int>p.block_rows[b], pitch // p.lanes.lanes)
 
 
 cdef inline bint shares_rows(const Plan *p, const Role *role, const int64_t *count) noexcept nogil:
@@ -383,16 +406,17 @@ cdef inline void multiply_rows(const Plan *p, const Role *role, const int64_t *c
 
 
 cdef inline void put_run(const Plan *p, const Role *role, const int64_t *count, int outer, uint8_t *y,
-                         const uint8_t *run) noexcept nogil:
-    """Write the outputs of a run, and not what lies between its rows."""
+                         const uint8_t *run, const uint8_t *other, int64_t beside) noexcept nogil:
+    """Write the outputs of a run, and not what lies between its rows; `beside` > 0: those of the other in between."""
     cdef int leaf = p.axes - 1
     cdef int64_t result = p.lanes.result_bytes
+    cdef int64_t lane = p.lanes.lane_bytes
     cdef int64_t place[MOST_AXES]
     cdef int64_t from_, to
+    cdef int64_t rows = count[leaf - 1] if outer < leaf else 1
+    cdef int64_t row_step = role.output_stride[leaf - 1]
+    cdef int64_t pitch = p.axis[leaf - 1].pitch
     cdef int a
-    if outer == leaf:
-        p.lanes.store(y, run, count[leaf], role.output_stride[leaf])
-        return
     for a in range(outer, leaf - 1):
         place[a] = 0
     while True:
@@ -400,8 +424,15 @@ cdef inline void put_run(const Plan *p, const Role *role, const int64_t *count, 
         for a in range(outer, leaf - 1):
             from_ += place[a] * p.axis[a].pitch
             to += place[a] * role.output_stride[a]
-        p.lanes.store_rows(y + to * result, role.output_stride[leaf - 1], run + from_ * p.lanes.lane_bytes,
-                           p.axis[leaf - 1].pitch, count[leaf - 1], count[leaf], role.output_stride[leaf])
+        if beside > 0:
+            p.lanes.store_pairs(y + to * result, row_step, run + from_ * lane, other + from_ * lane, pitch, rows,
+                                count[leaf], beside)
+        elif p.stream:
+            fastpool_stream_rows(y + to * result, row_step * result, run + from_ * lane, pitch * lane, rows,
+                                 count[leaf] * result)
+        else:
+            p.lanes.store_rows(y + to * result, row_step, run + from_ * lane, pitch, rows, count[leaf],
+                               role.output_stride[leaf])
         if not advance(place, count, outer, leaf - 1):
             break
 
@@ -514,7 +545,7 @@ cdef void gemm_unit(const Plan *p, int64_t unit, const uint8_t *x, const uint8_t
         for i in range(depth):
             gather(p, role, k + i, segment, segments, x, work + i * RUN * lane)
         for b in range(p.blocks):
-            p.lanes.multiply(weights_of(p, role, group, b, k, packed), p.weight_output if p.in_place else 0, work,
+            p.lanes.multiply(weights_of(p, role, group, b, k, packed), filter_step(p), depth_step(p, b), work,
                              p.panel_offset, depth, scratch + p.block_at[b] * RUN * lane, RUN,
                              seeds + p.block_at[b] * lane if k == 0 else NULL, <int>p.block_rows[b], vectors)
         k += depth
@@ -557,7 +588,7 @@ cdef void panel_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_ste
     x += group * p.inputs * p.input_channel * p.lanes.stored_bytes
     grad += group * p.outputs * p.output_channel * p.lanes.stored_bytes
     memset(sums, 0, <size_t>((end - begin) * columns * lane))
-    memset(lines, 0, <size_t>(16 * FASTPOOL_PANEL_PITCH * lane))
+    memset(lines, 0, <size_t>(TURNED * FASTPOOL_PANEL_PITCH * lane))
     memset(turned, 0, <size_t>(panel * columns * lane))
     first = 0
     while first < total:
@@ -566,7 +597,7 @@ cdef void panel_unit(const Plan *p, int64_t unit, int64_t panel, int64_t row_ste
         first += n
         c = 0
         while c < p.outputs:
-            m = min(16, p.outputs - c)
+            m = min(TURNED, p.outputs - c)
             for j in range(m):
                 for i in range(segments):
                     p.lanes.load(lines + (j * FASTPOOL_PANEL_PITCH + segment[i].lane) * lane,
@@ -633,7 +664,7 @@ cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t
         rows //= n
         taken = pitch if few else n
         load_tile(p, first, count, begin // role.taps, (end - 1) // role.taps + 1, x, work)
-        line_rows = count[leaf - 1] if leaf else 1
+        line_rows = count[leaf - 1]
         row = 0
         for a in range(leaf):
             place[a] = 0
@@ -646,19 +677,18 @@ cdef void tile_unit(const Plan *p, int64_t unit, int64_t row_step, const uint8_t
                 break
         c = 0
         while c < p.outputs:
-            m = p.outputs if few else min(16, p.outputs - c)
+            m = p.outputs if few else min(TURNED, p.outputs - c)
             for f in range(m):
                 line = lines + f * line_pitch * lane
                 for a in range(leaf - 1):
                     place[a] = 0
                 while True:
                     at = role.base + first[leaf] * role.output_stride[leaf] + (c + f) * p.output_channel
-                    if leaf:
-                        at += first[leaf - 1] * role.output_stride[leaf - 1]
+                    at += first[leaf - 1] * role.output_stride[leaf - 1]
                     for a in range(leaf - 1):
                         at += (first[a] + place[a]) * role.output_stride[a]
                     p.lanes.load_rows(line, taken, grad + at * p.lanes.stored_bytes,
-                                      role.output_stride[leaf - 1] if leaf else 0, line_rows, 0, n, taken,
+                                      role.output_stride[leaf - 1], line_rows, 0, n, taken,
                                       role.output_stride[leaf])
                     line += line_rows * taken * lane
                     if not advance(place, count, 0, leaf - 1):
@@ -725,8 +755,8 @@ cdef class ConvPlan:
         lane = p.lanes.lane_bytes
         p.axes = len(spec.axes)
         p.roles = len(spec.roles)
-        if not 1 <= p.axes <= MOST_AXES or p.roles < 1:
-            raise ValueError("the plan has no axes or no roles, or too many axes")
+        if not 2 <= p.axes <= MOST_AXES or p.roles < 1:
+            raise ValueError("a plan has the batch and some more axes, and roles")
         p.groups, p.inputs, p.outputs = spec.groups, spec.inputs, spec.outputs
         p.input_channel, p.output_channel = spec.input_channel, spec.output_channel
         p.weight_input, p.weight_output, p.weight_group = spec.weight_strides
@@ -743,11 +773,7 @@ cdef class ConvPlan:
         self.set_elements(spec.kernel)
         self.gradient = spec.gradient
         p.direct = spec.direct
-        # blocks are full, and the weights of a filter are its row of the product
-        p.in_place = (
-            p.outputs % FASTPOOL_MOST_ROWS == 0 and p.lanes.stored_bytes == lane and p.roles == 1
-            and p.weight_input == p.role[0].taps and spec.roles[0].weight == tuple(range(p.role[0].taps))
-        )
+        self.find_weights(spec)
         if p.in_place:
             p.packed_group = 0
         if self.gradient:
@@ -821,6 +847,20 @@ cdef class ConvPlan:
         role.shift = <int64_t *>self.table(shift.reshape(-1))
         return 0
 
+    cdef int find_weights(self, spec) except -1:
+        """Whether weights can be read where they are: full blocks, with those of a filter or of a tap side by side."""
+        cdef Plan *p = &self.p
+        cdef const Role *role = p.role
+        if p.roles > 1 or p.inputs == 0 or p.lanes.stored_bytes != p.lanes.lane_bytes or p.rows != p.outputs:
+            return 0
+        if p.outputs % FASTPOOL_MOST_ROWS == 0 and p.weight_input == role.taps:
+            p.weight_step = 1
+            p.in_place = spec.roles[0].weight == tuple(range(role.taps))
+        elif role.taps == 1 and p.weight_output == 1:
+            p.weight_step = p.weight_input
+            p.in_place = True
+        return 0
+
     cdef int set_elements(self, int64_t kernel) except -1:
         """Elements that the arrays must have."""
         cdef Plan *p = &self.p
@@ -854,6 +894,7 @@ cdef class ConvPlan:
         cdef Role *role
         p.flat = spec.flat
         p.parts = spec.parts
+        p.stream = spec.stream and p.lanes.result_bytes == lane and p.role[0].output_stride[p.axes - 1] == 1
         if not 1 <= p.flat <= p.axes or not 1 <= p.parts <= p.blocks:
             raise ValueError("the plan has no run or no parts")
         pitch = 1
@@ -913,8 +954,28 @@ cdef class ConvPlan:
         for a in range(p.axes - p.flat, p.axes):
             p.run += (p.axis[a].tile - 1) * p.axis[a].pitch
         p.scratch_at = rounded_up((p.channel_pitch * p.inputs + p.run + p.lanes.lanes) * lane, ALIGNMENT)
-        p.workspace = p.scratch_at + FASTPOOL_MOST_ROWS * rounded_up(p.run, p.lanes.lanes) * lane
+        self.pair_roles()
+        a = 2 if p.role[0].paired else 1
+        p.workspace = p.scratch_at + a * FASTPOOL_MOST_ROWS * rounded_up(p.run, p.lanes.lanes) * lane
         p.units = p.groups * p.tiles * p.parts
+        return 0
+
+    cdef int pair_roles(self) except -1:
+        """Mark the first of two roles whose outputs take turns along rows, if all roles are such pairs."""
+        cdef Plan *p = &self.p
+        cdef int64_t i, a
+        cdef bint pairs = p.roles % 2 == 0
+        cdef const Role *one
+        cdef const Role *next_one
+        for i in range(0, p.roles - 1, 2):
+            one, next_one = &p.role[i], &p.role[i + 1]
+            pairs = pairs and one.output_stride[p.axes - 1] == 2 and next_one.base == one.base + 1
+            pairs = pairs and 0 <= one.count[p.axes - 1] - next_one.count[p.axes - 1] <= 1
+            for a in range(p.axes):
+                pairs = pairs and one.output_stride[a] == next_one.output_stride[a]
+                pairs = pairs and (one.count[a] == next_one.count[a] or a == p.axes - 1)
+        for i in range(0, p.roles, 2):
+            p.role[i].paired = pairs
         return 0
 
     cdef int check_shared(self, const Axis *axis) except -1:
@@ -967,13 +1028,13 @@ cdef class ConvPlan:
             columns = p.rows if p.outputs <= FEW else rounded_up(p.outputs, p.lanes.lanes)
             at = p.rows_of_tile * rounded_up(p.axis[p.axes - 1].tile, p.lanes.lanes) * lane
             p.lines_at = p.scratch_at
-            p.turned_at = p.lines_at + rounded_up(at * (p.rows if p.outputs <= FEW else 16), ALIGNMENT)
+            p.turned_at = p.lines_at + rounded_up(at * (p.rows if p.outputs <= FEW else TURNED), ALIGNMENT)
             p.row_at = p.turned_at + (0 if p.outputs <= FEW else at * columns)
             p.scratch_at = p.row_at + rounded_up(p.rows_of_tile * <int64_t>sizeof(int32_t), ALIGNMENT)
             p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS + TURNED) * columns * lane
         else:
             columns = rounded_up(p.outputs, p.lanes.lanes)
-            at = (FASTPOOL_MOST_ROWS + 16) * FASTPOOL_PANEL_PITCH * lane + self.panel * columns * lane
+            at = (FASTPOOL_MOST_ROWS + TURNED) * FASTPOOL_PANEL_PITCH * lane + self.panel * columns * lane
             p.segments_at = rounded_up(at, ALIGNMENT)
             p.scratch_at = rounded_up(p.segments_at + self.panel * <int64_t>sizeof(Segment), ALIGNMENT)
             p.workspace = p.scratch_at + (self.row_step + FASTPOOL_MOST_ROWS + TURNED) * columns * lane

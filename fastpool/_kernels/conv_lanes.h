@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "half.h"
+#include "stream.h"
 
 #if defined(__GNUC__) || defined(__clang__)
 #define FASTPOOL_VECTORS 1
@@ -160,8 +161,26 @@ FASTPOOL_INLINE void fastpool_clear(void *to, int64_t n) {
             fastpool_load_##name##_row(dst + begin, src, end - begin, step);                                           \
             fastpool_clear(dst + end, (n - end) * (int64_t)sizeof(lane));                                              \
         }                                                                                                              \
+    }                                                                                                                  \
+    FASTPOOL_PACK(name, lane, stored, convert)
+/* Weights of some filters, a row of the product after the other, filled up with zeros to `rows` filters. */
+#define FASTPOOL_PACK(name, lane, stored, convert)                                                                     \
+    static void fastpool_pack_##name(void *to, int64_t rows, int64_t filters, const void *from, int64_t filter_step,   \
+                                     int64_t inputs, int64_t input_step, const int64_t *tap, int64_t taps) {           \
+        lane *dst = to;                                                                                                \
+        const stored *weights = from;                                                                                  \
+        for (int64_t c = 0; c < inputs; c++, weights += input_step) {                                                  \
+            for (int64_t t = 0; t < taps; t++, dst += rows) {                                                          \
+                const stored *src = weights + tap[t];                                                                  \
+                int64_t f = 0;                                                                                         \
+                if (filters == FASTPOOL_MOST_ROWS)                                                                     \
+                    for (; f < FASTPOOL_MOST_ROWS; f++) dst[f] = (lane)convert(src[f * filter_step]);                  \
+                for (; f < filters; f++) dst[f] = (lane)convert(src[f * filter_step]);                                 \
+                for (; f < rows; f++) dst[f] = 0;                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
     }
-#define FASTPOOL_STORE(name, stored, lane, convert, same)                                                              \
+#define FASTPOOL_STORE(name, stored, lane, convert, same, vectors)                                                     \
     FASTPOOL_MOVE(fastpool_store_##name, stored, lane, convert, 1, 0, same, 0)                                         \
     static void fastpool_store_rows_##name(void *to, int64_t row_step, const void *from, int64_t pitch, int64_t rows,  \
                                            int64_t n, int64_t step) {                                                  \
@@ -169,7 +188,25 @@ FASTPOOL_INLINE void fastpool_clear(void *to, int64_t n) {
         const lane *src = from;                                                                                        \
         for (int64_t r = 0; r < rows; r++, dst += row_step, src += pitch)                                              \
             fastpool_store_##name##_row(dst, src, n, step);                                                            \
+    }                                                                                                                  \
+    /* and in turn: n of one, and n or one fewer of another */                                                         \
+    static void fastpool_store_pairs_##name(void *to, int64_t row_step, const void *even, const void *odd, int64_t pitch,\
+                                            int64_t rows, int64_t n, int64_t beside) {                                 \
+        stored *dst = to;                                                                                              \
+        const lane *a = even, *b = odd;                                                                                \
+        for (int64_t r = 0; r < rows; r++, dst += row_step, a += pitch, b += pitch) {                                  \
+            int64_t i = vectors;                                                                                       \
+            for (; i < beside; i++) dst[2 * i] = (stored)convert(a[i]), dst[2 * i + 1] = (stored)convert(b[i]);        \
+            if (beside < n) dst[2 * beside] = (stored)convert(a[beside]);                                              \
+        }                                                                                                              \
     }
+/* Rows of results that are lanes, past the caches. */
+static void fastpool_stream_rows(void *to, int64_t row_bytes, const void *from, int64_t pitch_bytes, int64_t rows,
+                                 int64_t bytes) {
+    for (int64_t r = 0; r < rows; r++)
+        fastpool_stream((char *)to + r * row_bytes, (const char *)from + r * pitch_bytes, bytes);
+}
+
 FASTPOOL_LOAD(f32, float, float,, 1, fastpool_f32_evens(dst, src, n))
 FASTPOOL_LOAD(f64, double, double,, 1, fastpool_f64_evens(dst, src, n))
 FASTPOOL_LOAD(f16, float, uint16_t, fastpool_from_float16, 0, 0)
@@ -181,12 +218,12 @@ FASTPOOL_LOAD(u16, uint64_t, uint16_t,, 0, 0)
 FASTPOOL_LOAD(s32, uint64_t, int32_t, (int64_t), 0, 0)
 FASTPOOL_LOAD(u32, uint64_t, uint32_t,, 0, 0)
 FASTPOOL_LOAD(u64, uint64_t, uint64_t,, 1, fastpool_u64_evens(dst, src, n))
-FASTPOOL_STORE(f32, float, float,, 1)
-FASTPOOL_STORE(f64, double, double,, 1)
-FASTPOOL_STORE(f16, uint16_t, float, fastpool_to_float16, 0)
-FASTPOOL_STORE(bf16, uint16_t, float, fastpool_to_bfloat16, 0)
-FASTPOOL_STORE(u32, uint32_t, uint32_t,, 1)
-FASTPOOL_STORE(u64, uint64_t, uint64_t,, 1)
+FASTPOOL_STORE(f32, float, float,, 1, fastpool_f32_interleave(dst, a, b, beside))
+FASTPOOL_STORE(f64, double, double,, 1, fastpool_f64_interleave(dst, a, b, beside))
+FASTPOOL_STORE(f16, uint16_t, float, fastpool_to_float16, 0, 0)
+FASTPOOL_STORE(bf16, uint16_t, float, fastpool_to_bfloat16, 0, 0)
+FASTPOOL_STORE(u32, uint32_t, uint32_t,, 1, fastpool_u32_interleave(dst, a, b, beside))
+FASTPOOL_STORE(u64, uint64_t, uint64_t,, 1, fastpool_u64_interleave(dst, a, b, beside))
 
 typedef struct {
     int lane_bytes, stored_bytes, result_bytes;
@@ -194,12 +231,17 @@ typedef struct {
     void (*load)(void *lanes, const void *stored, int64_t n, int64_t step);
     void (*load_rows)(void *lanes, int64_t pitch, const void *stored, int64_t row_step, int64_t rows, int64_t begin,
                       int64_t end, int64_t n, int64_t step);
+    void (*pack)(void *lanes, int64_t rows, int64_t filters, const void *stored, int64_t filter_step, int64_t inputs,
+                 int64_t input_step, const int64_t *tap, int64_t taps);
     void (*store)(void *stored, const void *lanes, int64_t n, int64_t step);
     void (*store_rows)(void *stored, int64_t row_step, const void *lanes, int64_t pitch, int64_t rows, int64_t n,
                        int64_t step);
-    /* weight_pitch > 0: weights are read where they are, a filter so many lanes on from the one before; m is then the most */
-    void (*multiply)(const void *weights, int64_t weight_pitch, const void *input, const int32_t *offset, int64_t depth,
-                     void *result, int64_t pitch, const void *seeds, int m, int64_t vectors);
+    void (*store_pairs)(void *stored, int64_t row_step, const void *even, const void *odd, int64_t pitch, int64_t rows,
+                        int64_t n, int64_t beside);
+    /* weights are `row_step` lanes apart from filter to filter, `step` from row to row of the product; one of these is 1,
+     * and m is the most where it is not the first */
+    void (*multiply)(const void *weights, int64_t row_step, int64_t step, const void *input, const int32_t *offset,
+                     int64_t depth, void *result, int64_t pitch, const void *seeds, int m, int64_t vectors);
     /* NULL where it would not be faster than `multiply` */
     void (*rows)(const void *weights, const void *input, const int32_t *offset, int64_t outer, int64_t tall, int64_t wide,
                  int64_t step, void *result, const void *seed, int64_t rows, int64_t vectors);
@@ -219,9 +261,10 @@ static int fastpool_choose_conv_lanes(fastpool_conv_lanes *chosen, int element) 
 #endif
 #define FASTPOOL_LANES(lane, type, stored, from, result, to)                                                           \
     *chosen = (fastpool_conv_lanes){sizeof(type), sizeof(stored), sizeof(result), fastpool_##lane##_lanes,             \
-                                    fastpool_load_##from, fastpool_load_rows_##from, fastpool_store_##to,              \
-                                    fastpool_store_rows_##to, fastpool_##lane##_multiply, FASTPOOL_ROWS(lane),         \
-                                    fastpool_##lane##_outer, fastpool_##lane##_dot, fastpool_##lane##_turn};                                    \
+                                    fastpool_load_##from, fastpool_load_rows_##from, fastpool_pack_##from,             \
+                                    fastpool_store_##to, fastpool_store_rows_##to, fastpool_store_pairs_##to,          \
+                                    fastpool_##lane##_multiply, FASTPOOL_ROWS(lane), fastpool_##lane##_outer,          \
+                                    fastpool_##lane##_dot, fastpool_##lane##_turn};                                    \
     return 0
     switch (element) {
     case 0: FASTPOOL_LANES(u32, uint32_t, uint8_t, u8, uint32_t, u32);

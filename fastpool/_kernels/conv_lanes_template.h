@@ -32,22 +32,44 @@ static inline int64_t NAME(evens)(LANE *to, const LANE *from, int64_t n) {
 #endif
 }
 
-/* c[i][q] = seed[i] + sum over k of a[k][i] * b[offset[k] + q], one chain per element, for m rows and v vectors of q; not
- * `packed`: of a[i * a_pitch + k]. Without a seed the chain goes on from what c holds. m, v and packed are constants where
- * this is inlined, so that all sums stay in registers. */
-FASTPOOL_INLINE void NAME(block)(const int m, const int v, const int packed, const LANE *a, int64_t a_pitch, const LANE *b,
+/* n lanes of one and n of another in turn, as far as whole vectors go: how many of each were written. */
+static inline int64_t NAME(interleave)(LANE *to, const LANE *even, const LANE *odd, int64_t n) {
+#if FASTPOOL_VECTORS && !defined(__clang__)
+    const int64_t step = NAME(lanes);
+    NAME(mask) low, high;
+    FASTPOOL_UNROLL for (int j = 0; j < NAME(lanes); j++) {
+        low[j] = j / 2 + (j % 2) * NAME(lanes);
+        high[j] = low[j] + NAME(lanes) / 2;
+    }
+    if (n < step) return 0;
+    for (int64_t i = 0;; i = i + 2 * step <= n ? i + step : n - step) {
+        const NAME(vec) a = *(const NAME(loose) *)(even + i), b = *(const NAME(loose) *)(odd + i);
+        *(NAME(loose) *)(to + 2 * i) = __builtin_shuffle(a, b, low);
+        *(NAME(loose) *)(to + 2 * i + step) = __builtin_shuffle(a, b, high);
+        if (i + step == n) return n;
+    }
+#else
+    (void)to, (void)even, (void)odd, (void)n;
+    return 0;
+#endif
+}
+
+/* c[i][q] = seed[i] + sum over k of a[i * row_step + k * step] * b[offset[k] + q], one chain per element, for m rows and v
+ * vectors of q. Without a seed the chain goes on from what c holds. m and v are constants where this is inlined, so that
+ * all sums stay in registers, and one of the steps is 1. */
+FASTPOOL_INLINE void NAME(block)(const int m, const int v, const LANE *a, int64_t row_step, int64_t step, const LANE *b,
                                  const int32_t *offset, int64_t depth, LANE *c, int64_t pitch, const LANE *seed) {
     NAME(vec) sum[FASTPOOL_MOST_ROWS][FASTPOOL_MOST_VECTORS];
     FASTPOOL_UNROLL for (int i = 0; i < m; i++)
         FASTPOOL_UNROLL for (int j = 0; j < v; j++)
             if (seed) sum[i][j] = NAME_SPREAD(seed[i]);
             else sum[i][j] = *(const NAME(loose) *)(c + i * pitch + j * NAME(lanes));
-    for (int64_t k = 0; k < depth; k++, a += packed ? m : 1) {
+    for (int64_t k = 0; k < depth; k++, a += step) {
         const LANE *row = b + offset[k];
         NAME(vec) x[FASTPOOL_MOST_VECTORS];
         FASTPOOL_UNROLL for (int j = 0; j < v; j++) x[j] = *(const NAME(loose) *)(row + j * NAME(lanes));
         FASTPOOL_UNROLL for (int i = 0; i < m; i++) {
-            const NAME(vec) w = NAME_SPREAD(a[packed ? i : i * a_pitch]);
+            const NAME(vec) w = NAME_SPREAD(a[i * row_step]);
             FASTPOOL_UNROLL for (int j = 0; j < v; j++) sum[i][j] += w * x[j];
         }
     }
@@ -57,10 +79,10 @@ FASTPOOL_INLINE void NAME(block)(const int m, const int v, const int packed, con
 
 #define FASTPOOL_CASE(m, v)                                                                                            \
     case (m) * 16 + (v):                                                                                               \
-        if (!weight_pitch) NAME(block)(m, v, 1, a, 0, b, offset, depth, c, pitch, seed);                               \
-        else if (m == FASTPOOL_MOST_ROWS) NAME(block)(m, v, 0, a, weight_pitch, b, offset, depth, c, pitch, seed);     \
+        if (row_step == 1) NAME(block)(m, v, a, 1, step, b, offset, depth, c, pitch, seed);                            \
+        else if (m == FASTPOOL_MOST_ROWS) NAME(block)(m, v, a, row_step, 1, b, offset, depth, c, pitch, seed);         \
         break;
-static void NAME(multiply)(const void *weights, int64_t weight_pitch, const void *input, const int32_t *offset,
+static void NAME(multiply)(const void *weights, int64_t row_step, int64_t step, const void *input, const int32_t *offset,
                            int64_t depth, void *result, int64_t pitch, const void *seeds, int m, int64_t vectors) {
     const LANE *a = weights, *b = input, *seed = seeds;
     LANE *c = result;
