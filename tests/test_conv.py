@@ -420,5 +420,16 @@ def test_one_filter_on_wide_rows(tall, wide, columns, rows, inputs):
         assert_same_bits(found, fp.conv_transpose(x[:, :2], turned, padding=padding, groups=2, algorithm="gemm"))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_larger_than_the_caches(dtype):
+    """They are written past the caches, in whole lines, whatever their rows begin with."""
+    x = np.random.default_rng(0).standard_normal((2, 1, 901, 1103)).astype(dtype)
+    weight = np.random.default_rng(1).standard_normal((3, 1, 2, 3)).astype(dtype)
+    exact = fp.conv(x, weight, algorithm="gemm")
+    assert exact.nbytes > 16 << 20
+    for threads in (1, 3):
+        assert_same_bits(fp.conv(x, weight, algorithm="direct", num_threads=threads), exact)
+
+
 if __name__ == "__main__":
     print(json.dumps(digests()))

@@ -32,6 +32,20 @@ def test_generated_calls(call):
     assert_same_bits(out, found)
 
 
+@settings(max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 70), st.integers(1, 4), st.sampled_from((1, 2, 5, 8, 16)))
+def test_wide_rows(kernel, stride, columns, rows, filters):
+    """Outputs that take turns along rows, and weights that are read where they are: small integers, so exact."""
+    rng = np.random.default_rng(columns)
+    for dtype in ("float32", "int64", "int8"):
+        x = rng.integers(-9, 9, (1, 2, rows, columns)).astype(dtype)
+        weight = rng.integers(-9, 9, (2, filters, kernel, kernel)).astype(dtype)
+        exact = testing.conv_transpose(x, weight, stride=stride)
+        for algorithm in ("direct", "gemm"):
+            found = fp.conv_transpose(x, weight, stride=stride, algorithm=algorithm)
+            np.testing.assert_array_equal(found, exact)
+
+
 @settings(max_examples=100)
 @given(transposed_calls(dtypes=NUMERIC_DTYPES), st.integers(0, 2**32 - 1))
 def test_generated_backwards(call, seed):
